@@ -107,7 +107,7 @@ def _projection_text(projected: Any) -> str:
 
 def _print(place: str, batch: Any, output: Output) -> None:
     jobs = batch.result().jobs
-    # The reading that jobs share has a row of its own, and is none of the jobs that the plan asks for.
+    # The pass that jobs share has a row of its own, and is none of the jobs that the plan asks for.
     states = jobs["state"][jobs["kind"] != "shared"].value_counts()
     rows = [
         ("jobs", ", ".join(f"{count} {state}" for state, count in states.items())),

@@ -28,7 +28,7 @@ from mlfs_dask_cli.summary import summary_of, summary_text
 def inspect(store: str, verify: bool, file: dict[str, Any], output: Output) -> None:
     """Show n, d, q, nonzeros, density, labels, constant features, missing values, partitions and bytes of STORE.
 
-    Of a file that was not converted, what is known without a reading of its features.
+    Of a file that was not converted, what is known without a pass over its features.
     """
     from mlfs_dask.errors import DataError, size
     from mlfs_dask.storage import verify as library

@@ -546,7 +546,7 @@ resume_option = option(
 )
 keep_option = option(
     "-k",
-    "Features to keep: a count (20), a share of them (10%, 0.1, 1/6), or, with methods of one reading or "
+    "Features to keep: a count (20), a share of them (10%, 0.1, 1/6), or, with methods of one pass or "
     "--control, auto: those that go with the labels more than by chance. It may be left out with --per-label "
     "and --min-labels, and is the most that they keep.",
     "k",

@@ -19,7 +19,7 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 25.0
 #: Seconds between two looks whether that time is over.
 TICK_SECONDS = 1.0
 
-READING = "reading"
+PASS = "pass"
 STAGES = {"read": "reading the files", "write": "writing the store"}
 
 
@@ -99,7 +99,7 @@ class Status:
             typical = min(self._typical[1], self._max_iterations) if self._typical else 0
             counts["iteration"] = event["number"], typical if event["number"] < typical else self._max_iterations
         elif kind in ("pass", "stage"):
-            self._work = READING if kind == "pass" else event["label"]
+            self._work = PASS if kind == "pass" else event["label"]
             counts["part"] = 0, event["partitions" if kind == "pass" else "parts"] or 0
             self._compiling = event.get("compiling", False)
         elif kind in ("partitions", "parts") and self._work:
@@ -108,9 +108,9 @@ class Status:
         elif kind in ("pass-done", "stage-done"):
             counts.pop("part", None)
             self._work = ""
-            if kind == "pass-done" and "reading" in counts:
-                done, total = counts["reading"]
-                counts["reading"] = done + 1, total
+            if kind == "pass-done" and "pass" in counts:
+                done, total = counts["pass"]
+                counts["pass"] = done + 1, total
         elif kind == "convert" and "parts_done" in event:
             self._work = STAGES[event["stage"]]
             counts["part"] = event["parts_done"], event["parts"]
@@ -118,14 +118,14 @@ class Status:
 
     def _begin_fit(self, event: dict[str, Any]) -> None:
         self._method, self._work = event.get("method", ""), ""
-        for name in ("reading", "iteration", "part"):
+        for name in ("pass", "iteration", "part"):
             self._counts.pop(name, None)
         self._max_iterations = event.get("max_iterations") or 0
         typical = event.get("typical_iterations")
         # As many as a fit takes at most say nothing where they are fewer.
         self._typical = typical if typical and typical[0] < self._max_iterations else None
         if event.get("readings") and not self._max_iterations:
-            self._counts["reading"] = 0, event["readings"]
+            self._counts["pass"] = 0, event["readings"]
 
     def _note_share(self) -> None:
         now, fraction = self._clock(), self.fraction
@@ -141,11 +141,11 @@ class Status:
         """Of all that is to be done as far as it is known, in [0, 1]; None where nothing is known."""
         fraction: float | None = None
         counts = self._counts
-        # Of a method with a loop a reading says nothing: it is the first of many, or a part of an iteration.
+        # Of a method with a loop a pass says nothing: it is the first of many, or a part of an iteration.
         names = ["iteration" if self._max_iterations else "part"]
-        # What is done after the last reading is counted by itself.
-        done, total = counts.get("reading", (0, 0))
-        names += ["reading"] * (done < total or not self._work)
+        # What is done after the last pass is counted by itself.
+        done, total = counts.get("pass", (0, 0))
+        names += ["pass"] * (done < total or not self._work)
         for name in (*names, "ranking", "job"):
             done, total = counts.get(name, (0, 0))
             if total:
@@ -174,11 +174,9 @@ class Status:
             iteration = f"iteration {self._counts['iteration'][0]:,.0f}{most}"
             typical = f" (typically {between(self._typical, '{:,}'.format)})" if self._typical else ""
         work, (done, total) = self._work, self._counts.get("part", (0, 0))
-        several = work == READING and self._counts.get("reading", (0, 0))[1] > 1
+        several = work == PASS and self._counts.get("pass", (0, 0))[1] > 1
         share = f"{min(1.0, done / total):.0%}" if total > 1 else ""
-        work = (
-            ", ".join(filter(None, [f"{work} {numbers['reading']}", share])) if several else f"{work} {share}".strip()
-        )
+        work = ", ".join(filter(None, [f"{work} {numbers['pass']}", share])) if several else f"{work} {share}".strip()
         if self._compiling and self._work and not done:
             work = f"compiling kernels, once; {work}"
         elapsed, left = clock_text(self._clock() - self._started), self._remaining()

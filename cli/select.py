@@ -141,8 +141,8 @@ def _select(
     passes = sum(result["passes"] for result in results)
     if dataset.rows.profile.foreign and passes >= MANY_READINGS:
         output.note(
-            f"mlfs: {passes:,} readings decoded {store}; `mlfs convert` takes the time of a few, and `mlfs plan` tells "
-            "what readings of a store take"
+            f"mlfs: {passes:,} passes decoded {store}; `mlfs convert` takes the time of a few passes, after which each "
+            "is faster: see `mlfs plan`"
         )
     texts = [_text(result) for result in results]
     if len(results) == 1:

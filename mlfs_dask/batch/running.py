@@ -88,7 +88,7 @@ class BatchResult:
     Attributes
     ----------
     jobs : DataFrame
-        A row for every job, and one for every reading that jobs shared (kind "shared"): state ("done", "failed",
+        A row for every job, and one for every pass that jobs shared (kind "shared"): state ("done", "failed",
         "missing"), seconds, passes, error.
     results : DataFrame
         The results of all evaluations: job, evaluation and seed, and the columns of `mlfs_dask.evaluation.results`.
@@ -111,7 +111,7 @@ class BatchResult:
 class JobProjection:
     """Projected cost of one job (`selectors.costs.Plan`), or its error. Evaluations have no seconds.
 
-    With `shared` it is no job of the plan, but the reading that several of them share.
+    With `shared` it is no job of the plan, but the pass that several of them share.
     """
 
     job: str
@@ -164,7 +164,7 @@ class BatchProjection:
         ------
         BatchFailedError
         """
-        # Where a shared reading fails each job reads for itself, and tells what is wrong.
+        # Where a shared pass fails each job reads for itself, and tells what is wrong.
         jobs = [job for job in self.jobs if not job.shared]
         problems = [(job.job, job.problem, job.exit_code) for job in jobs if job.problem is not None]
         if problems:
@@ -193,7 +193,7 @@ def run_batch(
     force : bool
         Replace an earlier batch.
     cache : path, "auto" or None
-        Where statistics are kept (`mlfs_dask.engine.cache.cache`). None: jobs share no reading.
+        Where statistics are kept (`mlfs_dask.engine.cache.cache`). None: jobs share no pass.
     cache_size : int
         Bytes.
 
@@ -430,7 +430,7 @@ class Batch:
         self._rows[job.name] = _row(job, "done") | _facts(record)
 
     def _read_shared(self, store: StoreEntry, jobs: Sequence[Job]) -> None:
-        """Read in one reading what two selections or more begin with."""
+        """Read in one pass what two selections or more begin with."""
         shared = read_shared(self._datasets[store.name].rows, _questions(jobs), current_resources())
         if shared is None:
             return

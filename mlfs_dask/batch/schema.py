@@ -21,7 +21,7 @@ _K = {
         {"type": "string", "pattern": r"^\s*([1-9][0-9]*|[0-9]*\.?[0-9]+\s*%?|[1-9][0-9]*/[1-9][0-9]*)\s*$"},
         {"const": "auto"},
     ],
-    "description": "Features to keep: a count, a share of them (10%, 0.1, 1/6), or auto with methods of one reading.",
+    "description": "Features to keep: a count, a share of them (10%, 0.1, 1/6), or auto with methods of one pass.",
 }
 
 

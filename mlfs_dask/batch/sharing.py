@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SharedReading:
-    """A reading that several selections share.
+    """A pass that several selections share.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ def shared_statistics(rows: RowSource, questions: Iterable[Question], resources:
 
 
 def read_shared(rows: RowSource, questions: Iterable[Question], resources: Resources) -> SharedReading | None:
-    """Read what questions share in one reading, into the cache. None where nothing is shared, or that fails.
+    """Read what questions share in one pass, into the cache. None where nothing is shared, or that fails.
 
     Each selector then reads for itself.
 

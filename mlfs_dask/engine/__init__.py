@@ -1,1 +1,1 @@
-"""Planning and running a reading of the rows, and what is kept of it: cache and checkpoints."""
+"""Planning and running a pass over the rows, and what is kept of it: cache and checkpoints."""

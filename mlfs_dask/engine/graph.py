@@ -1,6 +1,6 @@
-"""A reading as a graph of Dask: on the workers of a cluster, whose faults end in a result or in a message.
+"""A pass as a graph of Dask: on the workers of a cluster, whose faults end in a result or in a message.
 
-A worker that runs other code, cannot load what tasks load or does not see the data is left out, and the reading is
+A worker that runs other code, cannot load what tasks load or does not see the data is left out, and the pass is
 repeated without it.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Times that a reading is repeated without a worker less than before.
+#: Times that a pass is repeated without a worker less than before.
 FUTILE_REPEATS = 3
 
 _READ_KEY = re.compile(r"mlfs-read-(\d+)-(\d+)-")
@@ -50,7 +50,7 @@ def partitions_of(key: object) -> tuple[int, int] | None:
 
 
 def build_reading(source: RowSource, statistics: Sequence[Statistic], plan: ReadingPlan) -> Delayed:
-    """The lazy graph of one reading; computing it gives (results, peak bytes by process)."""
+    """The lazy graph of one pass; computing it gives (results, peak bytes by process)."""
     from dask.delayed import delayed
 
     shared = delayed(tuple(statistics), name=f"mlfs-statistics-{os.urandom(8).hex()}", traverse=False)
@@ -75,7 +75,7 @@ def build_reading(source: RowSource, statistics: Sequence[Statistic], plan: Read
 
 
 def _merge_tree(statistics: Delayed, partials: list[Delayed], fan_in: int, piece: int = 0, pieces: int = 1) -> Delayed:
-    """The lazy end of a reading: partials are merged `fan_in` at a time, in their order; the last one is finished."""
+    """The lazy end of a pass: partials are merged `fan_in` at a time, in their order; the last one is finished."""
     from dask.delayed import delayed
 
     merge = delayed(merge_states, pure=False)
@@ -87,7 +87,7 @@ def _merge_tree(statistics: Delayed, partials: list[Delayed], fan_in: int, piece
 
 
 def compute_graph(source: RowSource, build: Callable[[], Delayed], plan: ReadingPlan, resources: Resources) -> Any:
-    """Compute the graph of a reading, made by `build`, and bring its result to this process.
+    """Compute the graph of a pass, made by `build`, and bring its result to this process.
 
     Raises
     ------
@@ -112,12 +112,12 @@ def compute_graph(source: RowSource, build: Callable[[], Delayed], plan: Reading
             if client.status != "running" or not _may_end_otherwise(error, source, cluster, restriction):
                 raise
         futile += left_out == {worker.worker for worker in cluster.refused}
-        logger.warning("the reading is repeated without the workers that are left out")
+        logger.warning("the pass is repeated without the workers that are left out")
     again = [str(worker) for worker in cluster.refused[-1:]] or [
         "a worker with other code went away before it was asked"
     ]
     raise ClusterLostError(
-        f"a reading was begun {futile} times, and each time a worker took part that has to be left out: {again[0]}."
+        f"a pass was begun {futile} times, and each time a worker took part that has to be left out: {again[0]}."
         f"\n  cure: stop what starts such workers again and again, or {CURE_CODE}"
     )
 
@@ -179,7 +179,7 @@ def _compute_on_cluster(
     finally:
         if future is not None:
             # Waiting with a timeout leaves the future in a cycle of frames and errors. Until Python collects that,
-            # workers would keep the parameters and results of every reading of a loop.
+            # workers would keep the parameters and results of every pass over a loop.
             future.release()
         if client.status == "running":
             client.unsubscribe_topic(runtime.PROGRESS_TOPIC)
@@ -244,7 +244,7 @@ class _NoWorkersError(ClusterLostError):
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(
-            f"every worker went away while a reading was running, and none came back within {cluster.wait:g} s."
+            f"every worker went away while a pass was running, and none came back within {cluster.wait:g} s."
             f"\n  cure: look into the workers' logs (out of memory, end of the job's time), start workers again with "
             f"`dask worker {cluster.address}`, and wait longer with --wait SECONDS where they come late"
         )

@@ -1,6 +1,6 @@
-"""From sizes to the shape of a reading: how many tasks, how merged, how much memory. Integers only.
+"""From sizes to the shape of a pass: how many tasks, how merged, how much memory. Integers only.
 
-The same functions serve `mlfs plan` and the reading itself, so what is printed is what runs.
+The same functions serve `mlfs plan` and the pass itself, so what is printed is what runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SPREAD_BYTES = 2 * 2**20
 #: Bytes of memory that no machine has.
 LARGEST_MACHINE = 2**46
 
-#: Tasks a slot gets in one reading when partials are small. A reading ends with its last task: with fewer, a worker
+#: Tasks a slot gets in one pass when partials are small. A pass ends with its last task: with fewer, a worker
 #: waits long for the other (`benchmarks/iterative.py workers`).
 RUNS_PER_SLOT = 16
 
@@ -50,7 +50,7 @@ SPLIT_FROM_BYTES = 16 * 2**20
 MAX_PIECES = 64
 
 #: On a cluster parameters and arrays of the rows exist as they arrive, pickled, and as they are used; and those of the
-#: reading before may.
+#: pass before may.
 PARAMETER_COPIES = 3
 
 
@@ -93,7 +93,7 @@ class ReadingSizes:
     Attributes
     ----------
     state_bytes : int
-        One accumulator, all statistics of the reading together.
+        One accumulator, all statistics of the pass together.
     scratch_bytes : int
         Temporaries of the kernels on one block.
     result_bytes : int
@@ -122,7 +122,7 @@ class ReadingSizes:
 
 
 class _Shape(NamedTuple):
-    """One way to make a reading."""
+    """One way to make a pass."""
 
     n_runs: int
     fan_in: int
@@ -145,7 +145,7 @@ def plan_reading(profile: Profile, resources: Resources, sizes: ReadingSizes) ->
             break
     else:
         raise DoesNotFitError(
-            "one reading in this process" if resources.client is None else "one reading on a worker",
+            "one pass in this process" if resources.client is None else "one pass on a worker",
             projected=shape.peak_worker_bytes,
             available=usable,
             cure=memory_cure(resources, shape.peak_worker_bytes),
@@ -199,7 +199,7 @@ def _usable_bytes(resources: Resources) -> int:
 
 def _shapes(profile: Profile, resources: Resources, sizes: ReadingSizes) -> Iterator[_Shape]:
     """Yield the shapes of a pass, from the fastest to the one that needs the least memory."""
-    # What has been started with its threads keeps them; in process a reading takes those that fit.
+    # What has been started with its threads keeps them; in process a pass takes those that fit.
     fewest = resources.threads_per_worker if resources.client is not None else 1
     for threads in range(resources.threads_per_worker, fewest - 1, -1):
         yield from _shapes_of(profile, replace(resources, threads_per_worker=threads), sizes)
@@ -213,7 +213,7 @@ def _shapes_of(profile: Profile, resources: Resources, sizes: ReadingSizes) -> I
     pieces = min(slots, MAX_PIECES) if sizes.can_split and resources.client is not None and large else 1
     shared = sizes.parameter_bytes + resources.compiled_bytes * sizes.compiled
     if resources.client is not None:
-        shared += PARAMETER_COPIES * profile.array_bytes  # in process they are there before the reading
+        shared += PARAMETER_COPIES * profile.array_bytes  # in process they are there before the pass
     by_bytes = 0
     if resources.client is not None:
         run_bytes = max(MIN_RUN_BYTES, READ_PER_STATE * sizes.state_bytes)

@@ -1,7 +1,7 @@
-"""One reading of X and Y that feeds any number of statistics: the one function through which rows are read.
+"""One pass over X and Y that feeds any number of statistics: the one function through which rows are read.
 
 What the cache keeps of a statistic is not read for; of rows that were appended since, only these are read. Statistics
-with one state share it. A reading runs in threads of this process, without Dask, or on a cluster, as one graph.
+with one state share it. A pass runs in threads of this process, without Dask, or on a cluster, as one graph.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _uncached(
         groups.setdefault(statistic.key, []).append(statistic)
     kept: list[CacheEntry] = []
     rows: RowSource | Profile = source
-    # A reading without statistics is of all rows.
+    # A pass without statistics is of all rows.
     if isinstance(source, RowSource) and statistics:
         for digest, partitions in reversed(source.earlier):
             entries = [cache_entry(source, group[0], digest) for group in groups.values() if group[0].keeps == "state"]
@@ -98,8 +98,8 @@ class ReadingRecord:
     tasks, bytes_read : int
     seconds : float
     peak_worker_bytes : int
-        Largest resident bytes of any process that ran one of its tasks, while the reading ran; with a cluster of any of
-        its workers, and 0 where the reading was made without them.
+        Largest resident bytes of any process that ran one of its tasks, while the pass ran; with a cluster of any of
+        its workers, and 0 where the pass was made without them.
     """
 
     tasks: int
@@ -147,7 +147,7 @@ def run_reading(
     statistics : sequence of Statistic
     resources : Resources
     label : str
-        What the progress line calls this reading.
+        What the progress line calls this pass.
     plan : ReadingPlan, optional
         As made by `plan_statistics`, which is asked otherwise.
 
@@ -246,7 +246,7 @@ def _read(
 
 
 def plan_statistics(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> ReadingPlan:
-    """The plan of one reading that feeds `statistics`: one without tasks if all of them are in the cache.
+    """The plan of one pass that feeds `statistics`: one without tasks if all of them are in the cache.
 
     Raises
     ------

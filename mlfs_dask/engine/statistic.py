@@ -23,7 +23,7 @@ class Statistic(ABC):
     """Reduction over rows in four functions: zero, add, merge, finalize.
 
     Plain and picklable: it holds parameters, never data. Statistics of equal `key` have one state, made once in
-    a reading and kept by the cache; each makes its own result of it. From the `shapes` of its state follow zero, the
+    a pass and kept by the cache; each makes its own result of it. From the `shapes` of its state follow zero, the
     sum of two states, and the bytes of one.
     """
 
@@ -57,7 +57,7 @@ class Statistic(ABC):
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of the arrays among the parameters, which every process holds during a reading."""
+        """Bytes of the arrays among the parameters, which every process holds during a pass."""
         return sum(
             array_bytes(value)
             for name, value in vars(self).items()
@@ -232,13 +232,13 @@ class PartStatistic(Statistic):
 
 
 class SharedState(PartStatistic):
-    """State of statistics with one key in one reading: it is made once, and gives a list of results, or itself.
+    """State of statistics with one key in one pass: it is made once, and gives a list of results, or itself.
 
     Parameters
     ----------
     statistics : sequence of Statistic
     keeps_state : bool
-        Whether the reading returns the state, from which the process that keeps it makes the results.
+        Whether the pass returns the state, from which the process that keeps it makes the results.
     held_bytes : int
         What that process holds beside the state that was read.
     """

@@ -1,4 +1,4 @@
-"""Tasks of a reading: a run of partitions streamed into states, states merged, and the last one finished.
+"""Tasks of a pass: a run of partitions streamed into states, states merged, and the last one finished.
 
 No block leaves the task that reads it. The same functions run in threads of this process and on the workers of a
 cluster.
@@ -184,7 +184,7 @@ def _keep_largest(into: Peaks, other: Peaks) -> None:
 
 
 def run_in_threads(source: RowSource, statistics: Sequence[Statistic], plan: ReadingPlan) -> tuple[list[Any], Peaks]:
-    """The reading in threads of this process, merged in order as runs finish."""
+    """The pass in threads of this process, merged in order as runs finish."""
     threads = min(plan.threads, len(plan.runs))
     if threads <= 1:
         return finalize_states(statistics, read_run(statistics, source, 0, source.profile.partitions))

@@ -2,7 +2,7 @@
 
 A ranking is learnt inside each training part, from those rows alone; test rows are seen by no selector unless
 the protocol lets semi-supervised methods see them without labels. The best k of a ranking are scored for every k of the
-grid from one reading of its largest k columns.
+grid from one pass over its largest k columns.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def evaluate(
     -----
     Held in this process: the labels; the chosen columns of all rows, once as they are and as float64 for the rows of
     one split; scores of the test rows. A store that fits in memory is held whole, unless there is a cluster;
-    else each training part costs one reading for the ranges of its rows, and each ranking its method's passes and one
-    reading for the columns. One ranking serves all k, but of a method whose choice depends on k (ELC, auto).
+    else each training part costs one pass for the ranges of its rows, and each ranking its method's passes and one
+    pass for the columns. One ranking serves all k, but of a method whose choice depends on k (ELC, auto).
 
     Examples
     --------

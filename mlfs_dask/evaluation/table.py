@@ -129,7 +129,7 @@ class Table:
     def part(
         self, rows: NDArray[np.int64], Y: sp.csr_array, resources: Resources
     ) -> tuple[RowSource, list[ReadingRecord]]:
-        """Some rows for a selector, with these labels, and the readings that it took to know their ranges."""
+        """Some rows for a selector, with these labels, and the passes that it took to know their ranges."""
         if self._X is not None:
             n_categories = self.source.features.n_categories
             part: RowSource = ArrayRows(self._X[rows], Y, n_categories=n_categories)
@@ -158,7 +158,7 @@ class Table:
         folder: Path | None = None,
         missing: str = "error",
     ) -> Matrix:
-        """Columns of all rows in the order given: by one reading, unless they were the last ones read.
+        """Columns of all rows in the order given: by one pass, unless they were the last ones read.
 
         Parameters
         ----------

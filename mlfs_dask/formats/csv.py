@@ -3,7 +3,7 @@
 Kinds are settled from the first 8 MiB: a column in which a text occurs there is categorical, any other is
 numeric, and a text met in it later is an error that says so (one stray "abc" must not turn a measurement
 into categories). The codes of a categorical column are the sorted order of its distinct texts over the whole
-file, which costs one more reading of the file when such columns exist, and makes the codes the same for any
+file, which costs one more pass over the file when such columns exist, and makes the codes the same for any
 block size, any split into parts and any order of rows.
 
 Memory: about five times a batch. Lines are counted only when there is something to say about one.

@@ -1,7 +1,7 @@
 """Parquet and Feather (Arrow IPC) tables by pyarrow, a few rows at a time, row groups or record batches as parts.
 
 Null and NaN are missing. Texts and dictionaries are categorical: their codes are the sorted order of the
-distinct texts of the whole file, found by one reading of those columns alone, because every row group may
+distinct texts of the whole file, found by one pass over those columns alone, because every row group may
 have a dictionary of its own. An ordered dictionary (an ordered categorical of pandas) keeps its order, where all
 row groups agree on it. A file that `mlfs transform` wrote says which columns are labels and in which order its
 categories are.
@@ -66,7 +66,7 @@ from mlfs_dask.redaction import redact
 logger = logging.getLogger(__name__)
 
 
-#: Bytes that reading a row group may hold where a reading makes no store: through a temporary file it takes three times
+#: Bytes that reading a row group may hold where a pass makes no store: through a temporary file it takes three times
 #: as long. Writers' default, a million rows, takes 4 MiB a column; a plan counts what it is, and takes fewer threads.
 STREAMED_BYTES = 1 << 30
 # A writer's usual limits for a page and a dictionary are 1 MiB each.
@@ -517,7 +517,7 @@ class _FeatherFile:
         return sum(self.bytes_needed(group, columns))
 
     def bytes_needed(self, group: int, columns: Sequence[int]) -> list[int]:
-        """Bytes that reading each column of a group holds: all of it, packed and unpacked."""
+        """Bytes that pass each column of a group holds: all of it, packed and unpacked."""
         return [2 * self.rows[group] * self._widths[column] for column in columns]
 
 

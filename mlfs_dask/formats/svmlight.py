@@ -28,7 +28,7 @@ def open_svmlight(path: str, spec: FileSpec) -> IndexedTextReader:
         `keys` may hold `feature_base`: "1" (default), "0", or "auto" (0 if any row has a feature 0; this reads
         the file once more), and `n_features`, `n_labels`: widths, where the last columns may be empty in
         this file. `labels.count` means the same as `n_labels`. With `labels.classes` rows begin with their class, any
-        number, which one more reading of the file finds.
+        number, which one more pass over the file finds.
 
     Raises
     ------

@@ -84,7 +84,7 @@ def open_xmlc(path: str, spec: FileSpec) -> IndexedTextReader | PairedTextReader
 
 
 def _count_lines(source: SourceFile, start: int) -> int:
-    """Lines from a place on, from one reading."""
+    """Lines from a place on, from one pass."""
     count, ends_line = 0, True
     with source.open(start) as stream:
         while piece := stream.read(PIECE_BYTES):
@@ -159,7 +159,7 @@ def _rows_alone(source: SourceFile, start: int, width: int) -> IndexedTextReader
 
 
 def _index(source: SourceFile, start: int, n: int) -> tuple[int, ...]:
-    """Bytes at which every `_INDEX_ROWS`-th row begins, from one reading; of a compressed file only the first.
+    """Bytes at which every `_INDEX_ROWS`-th row begins, from one pass; of a compressed file only the first.
 
     Raises
     ------

@@ -111,7 +111,7 @@ def readable(text: str) -> str:
 
 
 def read_arff_header(source: SourceFile, other: Callable[[str, str], bool] = lambda keyword, rest: False) -> ArffHeader:
-    """Read up to `@data`, and on to the first row. Holds the names; one reading of the header.
+    """Read up to `@data`, and on to the first row. Holds the names; one pass over the header.
 
     A dialect is told of other header lines by ``other(keyword, rest)``, which returns whether it knows the keyword.
     Names and values keep bytes that are no UTF-8 as surrogates; `readable` makes them presentable.

@@ -135,7 +135,7 @@ class Part(NamedTuple):
     start, stop : int
         Uncompressed bytes or rows, in the units of the reader; `stop` None means to the end.
     row : int or None
-        Number of its first row, where the format tells without a reading.
+        Number of its first row, where the format tells without a pass.
     file : int
         Number of the file, of several that are read as one.
     """
@@ -189,7 +189,7 @@ class Reader(ABC):
     opened_bytes : int
         Bytes that the open source takes beside batches.
     enterable : bool
-        Whether rows are read from any row on at no extra cost, so that readings need no store. The members below are
+        Whether rows are read from any row on at no extra cost, so that passes need no store. The members below are
         those of such a reader.
     dtype : dtype
         Of X in batches.

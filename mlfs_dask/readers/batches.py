@@ -24,7 +24,7 @@ _PIECE_ROWS = 1 << 18
 
 
 class Scan(NamedTuple):
-    """Reading of a table: its schema, pieces and batches.
+    """Source of batches of a table: its schema, pieces and batches.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ def open_batches(scan: Scan, spec: FileSpec, *, what: str) -> BatchReader:
 
 
 def scan_of(table: Any) -> Scan:
-    """Return the reading of a LazyFrame of polars or a dataset of Arrow."""
+    """Return the batches of a LazyFrame of polars or a dataset of Arrow."""
     return _scan_of_frame(table) if hasattr(table, "collect_schema") else _scan_of_dataset(table)
 
 

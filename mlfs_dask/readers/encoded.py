@@ -294,7 +294,7 @@ class _Column:
             self.label_names = self._classes.label_names
 
     def _found_classes(self, labels: LabelSpec) -> ClassColumn | None:
-        """The classes of a column of numbers, from one reading of it; None where it is one label."""
+        """The classes of a column of numbers, from one pass over it; None where it is one label."""
         found: set[float] = set()
         for start in range(0, self.length, _SCAN_ROWS):
             values = np.asarray(self._values[start : start + _SCAN_ROWS]).astype(np.float64)

@@ -201,7 +201,7 @@ class IndexedTextReader(TextReader):
         return replace(self, classes=column, header=replace(self.header, label_names=names, n_labels=len(names)))
 
     def found_classes(self, values: LabelValues) -> IndexedTextReader:
-        """The same file, whose rows begin with a class; one reading of it finds all of them."""
+        """The same file, whose rows begin with a class; one pass over it finds all of them."""
         reader = replace(self, classes=ClassColumn.of(CLASS, (), None, values, file=self.path))
         found: set[float] = set()
         for block, p, report in reader._unread(self.data_start, None, PIECE_BYTES):

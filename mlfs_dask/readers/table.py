@@ -1,7 +1,7 @@
 """Rows of Arrow batches: what CSV, TSV, Parquet and Feather have in common.
 
 A format opens a file, names its columns and gives batches; codes of texts, classes and labels are made here. The codes
-of a column of texts are the order of the distinct texts of the whole file, found by one reading of such columns, so
+of a column of texts are the order of the distinct texts of the whole file, found by one pass over such columns, so
 that they are the same for any size of batches, any split into parts and any order of rows.
 """
 
@@ -208,7 +208,7 @@ class TableReader(Reader):
             refuse(int(wrong[0]))
         if wrong.size:
             raise damaged(
-                "a text that the first reading of the column did not find: the file was changed, or is damaged",
+                "a text that the first pass over the column did not find: the file was changed, or is damaged",
                 self.path,
                 column=self._names[column],
                 value=texts[places[wrong[0]]],
@@ -223,7 +223,7 @@ class TableReader(Reader):
         return frozenset(self.header.categories)
 
     def distinct(self, features: Iterable[int]) -> dict[int, set[str]]:
-        """Different texts of some features; one reading of the file or of those columns."""
+        """Different texts of some features; one pass over the file or over those columns."""
         columns = {feature: self._features[feature] for feature in features}
         texts, _ = self._distinct_texts(tuple(columns.values()))
         return {feature: texts[column] for feature, column in columns.items()}
@@ -273,7 +273,7 @@ class TableReader(Reader):
     def with_found_texts(self: T, features: Sequence[int], *, asked: Collection[int] = ()) -> T:
         """The same file, with these features read as categories, or as numbers where all their texts write numbers.
 
-        One reading of these columns. `asked` are features said to be categories.
+        One pass over these columns. `asked` are features said to be categories.
         """
         texts, filled = self._distinct_texts([self._features[feature] for feature in features])
         codes: dict[int, Mapping[str, float]] = dict(self._codes)
@@ -405,7 +405,7 @@ class TableReader(Reader):
         return replace(self, _classes=classes, header=replace(self.header, label_names=names, n_labels=len(names)))
 
     def with_label_table(self: T, labels: LabelSpec, storage_options: dict[str, Any]) -> T:
-        """The same file, with the labels that stand in a table beside it; one reading of the keys finds them.
+        """The same file, with the labels that stand in a table beside it; one pass over the keys finds them.
 
         Raises
         ------
@@ -441,7 +441,7 @@ class TableReader(Reader):
         return replace(self, _classes={column: table}, _texts=self._texts.union(self._labels)).with_classes({})
 
     def with_found_classes(self: T, labels: LabelSpec, tags: Collection[str] = ()) -> T:
-        """The same file, of whose label columns each class becomes a label; one reading of them finds them.
+        """The same file, of whose label columns each class becomes a label; one pass over them finds them.
 
         Where this was not asked for, `tags` are columns of lists, and all others have to be one label.
         """

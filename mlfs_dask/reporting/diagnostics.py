@@ -1,6 +1,6 @@
 """Quality of feature sets by the two measures of the ELC paper (Wang et al. 2020, Section 5).
 
-One reading of X serves any number of sets.
+One pass over X serves any number of sets.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LabelSpace:
 
 
 def describe(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> LabelSpace:
-    """R and C of every selection, and what they come from: the correlations of labels with features. One reading.
+    """R and C of every selection, and what they come from: the correlations of labels with features. One pass.
 
     Parameters
     ----------

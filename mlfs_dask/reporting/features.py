@@ -287,7 +287,7 @@ def labels_section(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], no
                 tables=[Table("Redundancy and residual", columns, rows)],
             )
         )
-        texts = ["Pearson correlation of the best features with labels, from one reading of the store."]
+        texts = ["Pearson correlation of the best features with labels, from one pass over the store."]
         if any(labelled.run.record["q"] > MAX_LABELS for labelled in runs):
             texts.append(f"Of many labels, the {MAX_LABELS} that correlate most are shown.")
         section.blocks.append(Block("Correlations", texts=texts, figures=heat))

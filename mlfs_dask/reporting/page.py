@@ -1,7 +1,7 @@
 """One page about runs and evaluations: a single HTML file that needs no network, no other file and no script.
 
 Everything comes from the folders named, but what features have to do with labels (correlations, redundancy R,
-residual C): that is one reading of each store, where it can still be reached and has not changed.
+residual C): that is one pass over each store, where it can still be reached and has not changed.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def report(
     figures : path, optional
         Folder for all figures as SVG; it must not be there yet or be empty, or with `force` hold figures.
     data : bool
-        Whether stores are read (one reading of each) for what features have to do with labels.
+        Whether stores are read (one pass over each) for what features have to do with labels.
     force : bool
         Replace an earlier page.
 

@@ -207,7 +207,7 @@ def _cost_of(labelled: LabelledRun) -> str:
     text = f"Its run on all {record['n']:,} rows took {cell(record['wall_seconds'], 'seconds').text} s"
     if not record["passes"]:
         return f"{text} and read no row: what it needs of them was in the cache."
-    readings = number_of(record["passes"], "reading")
+    readings = number_of(record["passes"], "pass", "passes")
     process, held = "a worker", record["peak_worker_bytes"]
     if not held:
         process, held = "no worker had a part, and the driver", record["peak_driver_bytes"]

@@ -102,7 +102,7 @@ def choose(
     Parameters
     ----------
     question : Question
-    readings : Readings
+    passes : Passes
         Passes of the fit.
     outcome : Scores
     pairs : Pairs, optional

@@ -78,11 +78,11 @@ def estimate_seconds(
             seconds *= share
             totals += seconds * np.array([step.times, *np.minimum(step.typical or (step.times,) * 2, step.times)])
     most, low, high = totals.tolist()
-    notes = [*plan.notes, "the seconds are those of readings; work of the driver between them is not estimated"]
+    notes = [*plan.notes, "the seconds are those of passes; work of the driver between them is not estimated"]
     if source.profile.foreign and plan.passes >= MANY_READINGS:
         notes.append(
-            f"each of {plan.passes:,} readings decodes the file, in about {most:.2g} s altogether; from a store they "
-            f"would take about {of_store:.2g} s, and `mlfs convert` takes the time of a few readings"
+            f"each of {plan.passes:,} passes decodes the file, in about {most:.2g} s altogether; from a store they "
+            f"would take about {of_store:.2g} s, and `mlfs convert` takes the time of a few passes"
         )
     return replace(plan, seconds=most, typical_seconds=(low, high) if plan.typical_passes else None, notes=tuple(notes))
 

@@ -1,7 +1,7 @@
 """Access-MFS: features that predict labels which few rows have, graphs learnt on the way (Huang et al. 2024).
 
 A regression with uncorrelated projections, predicted labels for all rows, and two adaptive graphs, one of rows and one
-of labels, are updated in turn until the objective converges. With an anchor graph of rows an iteration is one reading.
+of labels, are updated in turn until the objective converges. With an anchor graph of rows an iteration is one pass.
 
 Y. Huang, L. Yang, D. Wang, K. Li, X. Yi, F. Lv, T. Li, "Adaptive Collaborative Correlation Learning-based
 Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.48550/arXiv.2406.12193.
@@ -89,7 +89,7 @@ WEIGHT_STEPS = 100
 #: Random directions of the sketch of X'X above the Gram cap.
 SKETCH = 64
 
-#: Name of the reading that sketches X'X above the Gram cap.
+#: Name of the pass that sketches X'X above the Gram cap.
 SKETCHED = "sketch of X'X"
 
 #: Iterations that six of seven fits of real and planted rows took (`benchmarks/gram.py readings`).
@@ -153,7 +153,7 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
     With anchors the graph of rows is S = ZΛ⁻¹Z': a row has weights z_i of its nearest anchors [u_a, t_a], by the
     distance that Eq. 18 has between rows, and Eq. 8 has θ Σ_i Σ_a z_ia (‖f_i − u_a‖² + ‖x_iW − t_a‖²), where u_a
     and t_a are variables too. A row's f_i and z_i are computed from W and the anchors in three alternations.
-    Readings of X: one for moments, labels, X'X and the sample, and one an iteration, of which 13 to 80 are usual;
+    Passes over X: one for moments, labels, X'X and the sample, and one an iteration, of which 13 to 80 are usual;
     above `gram_cap` features one more.
 
     The objective of the record is Eq. 8 without its two terms α‖S‖² and β‖P‖²: α and β are chosen anew with every
@@ -233,7 +233,7 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
         Param(
             "Maximum number of alternations between W (Eq. 14) and D (Eq. 9) before F is updated; they end "
             "where W changes by less than 1e-6 of its norm. The paper alternates until convergence; one "
-            "alternation reaches nearly the same objective with far fewer readings. Always 1 with anchors and "
+            "alternation reaches nearly the same objective with far fewer passes. Always 1 with anchors and "
             "more than `gram_cap` features."
         ),
     ] = 1

@@ -1,4 +1,4 @@
-"""Regressions whose labels or predictions are smooth over the rows: a graph of anchors in a second reading."""
+"""Regressions whose labels or predictions are smooth over the rows: a graph of anchors in a second pass."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mlfs_dask.statistics.products import LabelMoments, label_products
 from mlfs_dask.statistics.scaling import standard_scaling
 from mlfs_dask.typing import Array, Seed
 
-#: Name of the second reading.
+#: Name of the second pass.
 SUMS = "sums"
 
 MeanDegree: TypeAlias = Annotated[

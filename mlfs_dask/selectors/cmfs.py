@@ -1,6 +1,6 @@
 """After CMFS: latent labels are factors of the features and of the labels, and alike in rows with the same labels.
 
-An iteration is one reading, in which the latent labels of each row are computed from small matrices, added to sums and
+An iteration is one pass, in which the latent labels of each row are computed from small matrices, added to sums and
 discarded. Nothing has d × d numbers.
 """
 
@@ -38,7 +38,7 @@ from mlfs_dask.typing import Array, Seed, numbers
 #: Steps of A and of B in an iteration, and the relative change of A at which its steps end.
 FEATURE_STEPS, LABEL_STEPS, SETTLED = 50, 5, 1e-3
 
-#: Name of the reading for the first V.
+#: Name of the pass for the first V.
 START = "start"
 
 
@@ -81,7 +81,7 @@ class CMFS(Loop[Fixed, At]):
 
     Notes
     -----
-    Features are standardised, by algebra where X is sparse. Readings of X: one for moments, pairs of labels and a
+    Features are standardised, by algebra where X is sparse. Passes over X: one for moments, pairs of labels and a
     sample, one for the first V, and one an iteration, in which the latent labels of each row are made, added to
     sums and discarded. Unknown labels (-1) are at the mean of the label's known ones. In the graph L, whose degrees
     are 1, rows of one label set, unknown entries being the same, are joined alike; the label sets are the most

@@ -47,7 +47,7 @@ AT_SHARE = "is the share of known rows that have the label: 0 after centring, no
 
 
 class UnknownLabelsFound(Exception):
-    """Labels of which a reading has found unknown entries, where nothing had told so before: of a Dask array."""
+    """Labels of which a pass has found unknown entries, where nothing had told so before: of a Dask array."""
 
     def __init__(self, labels: NDArray[np.int64]) -> None:
         super().__init__(f"labels {labels.tolist()} have unknown entries")
@@ -58,7 +58,7 @@ class UnknownLabelsFound(Exception):
 class Method:
     """Base class of published methods: parameters, what a fit reads and holds, and how it scores.
 
-    A method implements `cost` and `score`. It keeps nothing of a fit: rows, readings and names of columns come with
+    A method implements `cost` and `score`. It keeps nothing of a fit: rows, passes and names of columns come with
     `readings`, and what a fit gives are `Scores`. `mlfs_dask.selection` fits methods, and makes scikit-learn's
     estimators of them.
     """
@@ -80,7 +80,7 @@ class Method:
     supervision: ClassVar[str] = "supervised"
     #: What an unknown entry of Y is to it, in words.
     unknown_entry: ClassVar[str] = AT_SHARE
-    #: How many readings of X, in words.
+    #: How many passes over X, in words.
     passes: ClassVar[str]
     #: How memory grows, in words, with the size letters.
     memory: ClassVar[str]
@@ -96,7 +96,7 @@ class Method:
     scores_from_counts: ClassVar[bool] = False
     #: Whether scores can be adjusted for covariates of the rows: they follow from `LabelMoments` and X'X alone.
     takes_covariates: ClassVar[bool] = False
-    #: Whether scores can be pooled over strata of the rows, in one reading, where they cannot be adjusted.
+    #: Whether scores can be pooled over strata of the rows, in one pass, where they cannot be adjusted.
     takes_strata: ClassVar[bool] = False
     #: True if Y may hold numeric targets: no formula counts labels or needs 0 and 1.
     takes_numbers: ClassVar[bool] = False
@@ -153,7 +153,7 @@ class Method:
         return ""
 
     def score(self, readings: Readings) -> Scores:
-        """Return scores of all features, from readings of the rows, with `Readings.asked` of the method."""
+        """Return scores of all features, from passes over the rows, with `Readings.asked` of the method."""
         raise NotImplementedError
 
     def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
@@ -214,7 +214,7 @@ class Method:
         return never
 
     def examine_unknown(self, readings: Readings, unknown: NDArray[np.integer[Any]]) -> None:
-        """`refuse_unknown`, or go back to the beginning where a reading was not told of those that it found.
+        """`refuse_unknown`, or go back to the beginning where a pass was not told of those that it found.
 
         Raises
         ------
@@ -250,7 +250,7 @@ class Method:
 
         Parameters
         ----------
-        readings : Readings
+        passes : Passes
         mean, spread : float64 array, shape (d,)
             Not finite where a value is not. The spread (sum of squared deviations, or range) of a constant is 0.
         """
@@ -279,7 +279,7 @@ class Method:
 
         Parameters
         ----------
-        readings : Readings
+        passes : Passes
         mean, m2 : float64 array, shape (d,)
             Means, and sums of squared deviations.
         """

@@ -1,6 +1,6 @@
 """Cost of a selection as data: its passes and the memory of the driver, and the one function that adds them up.
 
-A method declares a `Cost`: its steps in order, readings of the data and work of the driver alone, and what the driver
+A method declares a `Cost`: its steps in order, passes over the data and work of the driver alone, and what the driver
 holds in each, in size letters. `project` makes the `Plan` of it: what `mlfs plan` prints, what is refused where it does
 not fit, and what the fit runs.
 """
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 MESSAGE_COPIES = 4
 
 #: Copies of the arrays of the rows (`Profile.arrays`), which are sent without pickling: those in the scheduler of this
-#: reading and of the one before. Measured was one.
+#: pass and of the one before. Measured was one.
 ROW_ARRAY_COPIES = 2
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading of the data, or one that is made in every iteration of a loop.
+    """One pass over the data, or one that is made in every iteration of a loop.
 
     Attributes
     ----------
@@ -119,8 +119,8 @@ class Plan:
         Estimate of the whole job (`timing.estimate_seconds`); None where nothing was measured.
     typical_seconds : (float, float) or None
         Of a method with a loop, from the least and the most iterations on real data.
-    readings : mapping of str to ReadingPlan
-        What `Readings` runs, by the name of the reading.
+    passes : mapping of str to ReadingPlan
+        What `Readings` runs, by the name of the pass.
     """
 
     passes: int
@@ -160,7 +160,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     Raises
     ------
     DoesNotFitError
-        A reading fits the workers in no way.
+        A pass fits the workers in no way.
     """
     profile = profile_of(source)
     driver, kernels_loaded = runtime.driver_bytes() + _library_bytes(cost, resources), cost.compiled
@@ -168,15 +168,15 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     readings: dict[str, ReadingPlan] = {}
     refused: list[DoesNotFitError] = []
     peak_driver, peak_worker = driver, resources.process_bytes
-    totals = np.zeros((3, 3), dtype=np.int64)  # readings, tasks, bytes: at most, typically at least and at most
+    totals = np.zeros((3, 3), dtype=np.int64)  # passes, tasks, bytes: at most, typically at least and at most
     for step in cost.steps:
         total = _total(workspace_bytes(step if isinstance(step, str) else step.workspace, cost.sizes))
-        loading = 0  # bytes of kernels that stay with this process after a reading in it
+        loading = 0  # bytes of kernels that stay with this process after a pass in it
         if isinstance(step, Reading):
             rows = source.labels_only() if step.labels_only else step.source or source
             try:
                 planned = plan_statistics(rows, step.statistics, resources)
-            except DoesNotFitError as error:  # the cure is to be enough for all readings
+            except DoesNotFitError as error:  # the cure is to be enough for all passes
                 refused.append(error)
                 continue
             if resources.client is None:
@@ -231,7 +231,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
 def _with_threads_that_fit(
     planned: ReadingPlan, source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources, room: int
 ) -> ReadingPlan:
-    """A reading in process, with fewer threads where it would not fit beside the arrays that are held."""
+    """A pass in process, with fewer threads where it would not fit beside the arrays that are held."""
     for threads in range(planned.threads - 1, 0, -1):
         if planned.peak_worker_bytes <= room:
             break
@@ -356,7 +356,7 @@ class Begun:
 
 
 class Readings:
-    """The readings of one fit, as they were planned, and their records.
+    """The passes of one fit, as they were planned, and their records.
 
     Parameters
     ----------
@@ -406,7 +406,7 @@ class Readings:
         #: Labels that are known in no row.
         self.never_known = np.empty(0, np.intp)
         self._results = results
-        #: Statistics that the next reading of features feeds too, and what came of them.
+        #: Statistics that the next pass of features feeds too, and what came of them.
         self.attached: Sequence[Statistic] = ()
         self.attached_results: list[Any] | None = None
         #: Tests of pairs that a method has made of its own statistics (`mlfs_dask.selectors.pairs`).
@@ -415,7 +415,7 @@ class Readings:
     def run(
         self, name: str, *statistics: Statistic, labels_only: bool = False, source: RowSource | None = None
     ) -> list[Any]:
-        """Make the reading that the plan calls `name`, and give the results of `statistics` in their order.
+        """Make the pass that the plan calls `name`, and give the results of `statistics` in their order.
 
         With `labels_only` X is not read (`RowSource.labels_only`). `source` is what is read in place of the rows.
 

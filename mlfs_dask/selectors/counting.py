@@ -1,7 +1,7 @@
 """Codes, tiles and passes that methods from contingency tables share, and the base of filters of counts.
 
-All follow from the counts N(feature, code, label): one reading of X once the codes' edges are known, which a store has
-kept since its conversion; other data costs one more reading for the ranges. Counts that do not fit the workers are
+All follow from the counts N(feature, code, label): one pass over X once the codes' edges are known, which a store has
+kept since its conversion; other data costs one more pass for the ranges. Counts that do not fit the workers are
 tiled over features.
 """
 
@@ -51,7 +51,7 @@ from mlfs_dask.statistics.resampling import Resampled, Resampling
 from mlfs_dask.statistics.sample import RowSample
 from mlfs_dask.typing import Array, Matrix, Seed, join_terms, numbers
 
-#: What the readings that count are called, and those that come before.
+#: What the passes that count are called, and those that come before.
 COUNTS = "counts"
 CODE_READINGS = RANGES, QUANTILES = "ranges", "quantiles"
 
@@ -70,7 +70,7 @@ class CountResults(NamedTuple):
     counted : int64 array, shape (p,)
         Labels that were counted.
     tiles : int
-        Readings.
+        Passes.
     features : FeatureInfo
     book : CodeBook
         How values became codes.
@@ -86,7 +86,7 @@ class CountResults(NamedTuple):
 
 
 class CountingSelector(OneReading):
-    """Base class of methods from contingency counts: codes, tiles, readings.
+    """Base class of methods from contingency counts: codes, tiles, passes.
 
     A subclass says which labels are counted and what follows from the counts (`_statistic`). Codes and counted labels
     are those of the unchanged rows in every replicate.
@@ -184,7 +184,7 @@ class CountingSelector(OneReading):
         return [finding] if reading is None else [replace(reading, workspace=held), finding], held, sizes
 
     def _code_reading(self, source: Profile | RowSource) -> Reading | None:
-        """Return the reading from which edges of codes follow; None where what the source knows is enough."""
+        """Return the pass from which edges of codes follow; None where what the source knows is enough."""
         profile = profile_of(source)
         ranges, sample = code_statistics(profile)
         if isinstance(source, Profile) or self._label_counts(source) is None or not self._has_ranges(source.features):
@@ -202,7 +202,7 @@ class CountingSelector(OneReading):
         return [*tiles, *self._code_tests(tiles[0], source, asked)] if len(tiles) == 1 else ()
 
     def _book_before_reading(self, source: RowSource) -> CodeBook | None:
-        """Return the codes, where they follow without a reading."""
+        """Return the codes, where they follow without a pass."""
         return None if self._label_counts(source) is None else self._known_book(source)
 
     def _known_book(self, source: Profile | RowSource) -> CodeBook | None:

@@ -43,7 +43,7 @@ class CSFS(ReweightedRegression[Fixed]):
 
     Notes
     -----
-    Features are standardised over all rows, by algebra where X is sparse. Readings of X: one for moments and X'X,
+    Features are standardised over all rows, by algebra where X is sparse. Passes over X: one for moments and X'X,
     one at W = 0, and one an iteration, in which the labels of each row are made, added to sums and discarded. Of
     more than `gram_cap` features it is refused. Any entries may be unknown (-1), and rows of which nothing is known
     count where predictions leave [0, 1].

@@ -1,6 +1,6 @@
 """ELC: features that keep the correlations of the labels (Wang et al. 2020).
 
-Everything follows from A = Y'X of standardised features and from Y'Y: one reading of X. What remains is a loop
+Everything follows from A = Y'X of standardised features and from Y'Y: one pass over X. What remains is a loop
 over d × q numbers in the driver. J. Wang, Y. Xu, H. Xu, Z. Sun, Z. Yang, J. Wei, "An effective multi-label feature
 selection model towards eliminating noisy features", Applied Sciences 10 (2020) 8093, doi:10.3390/app10228093.
 """
@@ -69,7 +69,7 @@ class ELC(OneReading):
 
     Notes
     -----
-    One reading of X, one over the labels alone for "auto", and one over X for what missing values are filled with.
+    One pass over X, one over the labels alone for "auto", and one over X for what missing values are filled with.
     Features are standardised with the population standard deviation, by algebra on sums. The record's `extra` gives
     the paper's redundancy R (Eq. 16) and residual label correlation C (Eq. 17) of the chosen set.
 

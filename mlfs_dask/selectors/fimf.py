@@ -1,6 +1,6 @@
 """FIMF: information with all labels, and interaction with pairs of the labels of largest entropy (Lee & Kim 2015).
 
-All terms follow from the counts N(feature, code, label) and N(feature, code, pair of labels): one reading of X.
+All terms follow from the counts N(feature, code, label) and N(feature, code, pair of labels): one pass over X.
 """
 
 from __future__ import annotations

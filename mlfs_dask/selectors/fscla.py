@@ -33,7 +33,7 @@ class FSCLA(GraphRegression):
 
     Notes
     -----
-    Readings of X: one for moments, X'X and a sample, among which anchors are placed, one at W = 0, and one an
+    Passes over X: one for moments, X'X and a sample, among which anchors are placed, one at W = 0, and one an
     iteration, in which the labels of each row are made, added to sums and discarded. Of more than `gram_cap`
     features it is refused. Any labels may be unknown (-1).
 

@@ -1,6 +1,6 @@
 """After FSSRDM: a row-sparse regression whose projection of the features depends on the labels as much as it can.
 
-X'X and X'Y of the labelled rows, and Y'Y, are all that it needs: one reading.
+X'X and X'Y of the labelled rows, and Y'Y, are all that it needs: one pass.
 """
 
 from __future__ import annotations

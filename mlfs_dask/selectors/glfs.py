@@ -40,7 +40,7 @@ from mlfs_dask.typing import Array, Matrix, Seed, join_terms
 
 EPSILON = np.finfo(np.float64).eps
 
-#: Name of the reading of labels by groups of rows.
+#: Name of the pass over labels by groups of rows.
 GROUPS = "groups"
 
 #: Centres for which the sample would be drawn among which those of groups are placed.
@@ -65,7 +65,7 @@ class Fixed(Scaled):
 
 @dataclass
 class At:
-    """The small variables: W and M, b, and β and γ as they are, 0 before the first reading."""
+    """The small variables: W and M, b, and β and γ as they are, 0 before the first pass."""
 
     W: Annotated[Array, "2 d q"]
     b: Annotated[Array, "q"]
@@ -90,7 +90,7 @@ class GLFS(InMemory, Loop[Fixed, At]):
 
     Notes
     -----
-    Readings of X: one for moments, X'X and a sample, among which centres of groups are placed, one for the labels
+    Passes over X: one for moments, X'X and a sample, among which centres of groups are placed, one for the labels
     of the groups, and one an iteration, in which the latent labels of each row are made, added to sums and
     discarded. W and M follow on the driver. No iteration raises the objective. Of more than `gram_cap` features it
     is refused. Unknown labels (-1) are at the mean of the label's known ones.

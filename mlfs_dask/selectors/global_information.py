@@ -1,7 +1,7 @@
 """Methods that weigh all features at once by what they tell of labels and of one another: GRRO, MICO, QPMLFS.
 
-R holds the information of features with labels and Q that of features with one another, both from counts: one reading.
-The weights follow on the driver. Where features are many a second reading gives the columns of Q of some of them, the
+R holds the information of features with labels and Q that of features with one another, both from counts: one pass.
+The weights follow on the driver. Where features are many a second pass gives the columns of Q of some of them, the
 landmarks, and Q is of low rank plus a diagonal (`mlfs_dask.solvers.low_rank`).
 """
 
@@ -38,7 +38,7 @@ from mlfs_dask.typing import Array, Seed, join_terms
 #: Landmarks by default of more features than `GRAM_CAP`.
 N_LANDMARKS = 1024
 
-#: What the readings of landmarks with all features are called.
+#: What the passes of landmarks with all features are called.
 LANDMARKS = "landmarks"
 
 #: Of a worker, and the beginning of what the driver holds.
@@ -96,7 +96,7 @@ class GlobalSelector(CountingSelector):
     resamples_rows = False
     weighs_features = True
     family_notes = """
-    One reading of X of a store, and one more where there are landmarks, or several where memory is short; one more
+    One pass over X of a store, and one more where there are landmarks, or several where memory is short; one more
     where ranges or quantiles are not recorded. Scores rest on integer counts and are the same bits for any chunking
     and number of workers. Sparse data stays sparse.
 
@@ -207,7 +207,7 @@ class GlobalSelector(CountingSelector):
         )
 
     def _read_landmarks(self, readings: Readings, book: CodeBook, landmarks: NDArray[np.intp]) -> Array:
-        """Information of all features with landmarks in bits, shape (d, r), from as many readings as memory needs."""
+        """Information of all features with landmarks in bits, shape (d, r), from as many passes as memory needs."""
         profile, r = readings.source.profile, len(landmarks)
         count = partners_of_a_reading(readings.source, readings.resources, book, r, with_labels=False)
         C = np.empty((profile.d, r))

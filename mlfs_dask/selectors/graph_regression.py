@@ -1,4 +1,4 @@
-"""Row-sparse regressions on labels that are alike in rows near each other: an iteration is one reading, by anchors."""
+"""Row-sparse regressions on labels that are alike in rows near each other: an iteration is one pass, by anchors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from mlfs_dask.statistics.row_system import RowSystem, SystemSums, settle_rows
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.typing import Array, Seed
 
-#: Name of the reading in which W = 0, from which values of anchors follow.
+#: Name of the pass in which W = 0, from which values of anchors follow.
 START = "start"
 
 #: e of distances √(‖f − u‖² + e²) relative to the deviation of the labels at the start.
@@ -67,12 +67,12 @@ class At:
 
 @family
 class AnchoredLoop(Loop[F, A]):
-    """Base class of row-sparse regressions with anchors, placed on a sample of the first reading."""
+    """Base class of row-sparse regressions with anchors, placed on a sample of the first pass."""
 
     caps_features = True
     passes = "2 + 1 an iteration"
 
-    #: Whether the first reading sums X'X.
+    #: Whether the first pass sums X'X.
     forms_gram: ClassVar[bool] = True
     #: Whether the driver weighs rows of the sample, by compiled kernels.
     weighs_sample: ClassVar[bool] = False
@@ -99,7 +99,7 @@ class AnchoredLoop(Loop[F, A]):
         return super().reads(profile) | {"sample": sample} | gram
 
     def cost_of_start(self, profile: Profile, statistic: Statistic) -> Cost:
-        """Return a reading of the start, with the sample still at hand."""
+        """Return a pass over the start, with the sample still at hand."""
         return Cost(
             steps=[Reading(START, (statistic,), workspace="p")],
             compiled=self.weighs_sample,
@@ -134,7 +134,7 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
     records: ClassVar[tuple[type, type]] = Fixed, At
     supervision = "semi-supervised: labels may be unknown"
     unknown_entry = "is fitted or recovered inside the method"
-    memory = "worker: 8 bytes * (2 m d + 2 d q + m²) for m anchors, and d² in the first reading; driver: 8 bytes * 5 d²"
+    memory = "worker: 8 bytes * (2 m d + 2 d q + m²) for m anchors, and d² in the first pass; driver: 8 bytes * 5 d²"
 
     #: Whether distances of labels from anchors count and not their squares.
     counts_distances: ClassVar[bool] = False

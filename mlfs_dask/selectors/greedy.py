@@ -29,17 +29,17 @@ from mlfs_dask.statistics.pairs import PairInformation, pair_information, partne
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED
 from mlfs_dask.typing import Array, Seed, join_terms
 
-#: What the readings are called that count candidates against all features.
+#: What the passes are called that count candidates against all features.
 PAIRS = "pairs"
 
-#: Fewest candidates of a reading: with fewer it would hardly be faster.
+#: Fewest candidates of a pass: with fewer it would hardly be faster.
 MIN_CANDIDATES = 64
 
 #: Pairs of a feature and a candidate (times 1 + q where the criterion takes labels) that are counted and turned into
-#: information in the time in which one stored value is read and coded, and in that which any reading takes.
+#: information in the time in which one stored value is read and coded, and in that which any pass takes.
 VALUE_TERMS, READING_TERMS = 3, 10**6
 
-#: Most readings of pairs that noise took: so many for each block of candidates that k steps need at least, and so many
+#: Most passes of pairs that noise took: so many for each block of candidates that k steps need at least, and so many
 #: more (`benchmarks/greedy.py`, and 4 sets of 500 to 20 000 rows with k = 64 to 500 and 16 to 100 candidates).
 READINGS_PER_BLOCK, FURTHER_READINGS = 3, 9
 
@@ -56,9 +56,9 @@ class GreedySelector(CountingSelector):
     )
     family_notes = """
     `ranking_` begins with the chosen features in the order of their choice. `scores_` holds the value of the
-    criterion in the step that chose a feature; for features that were not chosen, in the last step. One reading
+    criterion in the step that chose a feature; for features that were not chosen, in the last step. One pass
     gives the relevances (as `LabelEntropy` with all labels). Another gives what pairs share, for a block of
-    candidates: the 64 features of highest score, or up to k where so many are counted in the time of a reading. It
+    candidates: the 64 features of highest score, or up to k where so many are counted in the time of a pass. It
     is made again for the next block when a feature is chosen that was not a candidate; where there are few
     features, one block has them all. Logarithms are natural. Scores rest on integer counts and are the same bits
     for any chunking, number of workers and memory.
@@ -124,7 +124,7 @@ class GreedySelector(CountingSelector):
         return replace(cost, steps=[*steps, held], sizes={**cost.sizes, "candidates": count}, notes=notes)
 
     def _n_candidates(self, source: Profile | RowSource, resources: Resources, book: CodeBook, k: int) -> int:
-        """Return candidates of a reading.
+        """Return candidates of a pass.
 
         Raises
         ------
@@ -139,7 +139,7 @@ class GreedySelector(CountingSelector):
     def _worthwhile(self, source: Profile | RowSource, book: CodeBook) -> int:
         """Return candidates that take as long to be counted and looked at as the data takes to be read.
 
-        Those that are not chosen before the next reading were in vain; of more than these another reading is cheaper.
+        Those that are not chosen before the next pass were in vain; of more than these another pass is cheaper.
         """
         profile = profile_of(source)
         if profile.remote:

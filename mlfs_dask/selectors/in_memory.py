@@ -99,7 +99,7 @@ class InMemory(LoopMethod):
         workspace, sizes = self._exact_workspace(profile)
         note = "exact graph: X, Y and the variables of all rows are in the memory of this process"
         if self._anchors_do:
-            note += "; with --graph anchors none are, and readings take the place of searches for neighbours"
+            note += "; with --graph anchors none are, and passes take the place of searches for neighbours"
         return Cost(
             steps=(Reading("rows", (), workspace="rows"), join_terms("rows", workspace)),
             sizes={**sizes_in_memory(profile), **sizes},

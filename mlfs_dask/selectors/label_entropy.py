@@ -33,7 +33,7 @@ class LabelEntropy(CountFilter):
 
     Notes
     -----
-    One reading of X of a store; one more where ranges or quantiles are not recorded, one more for what missing
+    One pass over X of a store; one more where ranges or quantiles are not recorded, one more for what missing
     values are filled with, and one over the labels alone for "auto". Scores rest on integer counts and are the same
     bits for any chunking and number of workers.
 

@@ -2,7 +2,7 @@
 
 The paper's graph takes all rows in memory (`laplacian_scores`). The one for more rows is S = ZΛ⁻¹Z' of a few
 hundred anchors (`mlfs_dask.blocks.anchors`): its rows sum to 1, so that the score of a feature follows from its
-variance and from Z'X, in two readings, and nothing grows with the number of rows.
+variance and from Z'X, in two passes, and nothing grows with the number of rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from mlfs_dask.typing import Array, Matrix, Seed, join_terms
 #: Difference of |x|² + d², relative to it, within which two rows are equally far from row x; rounding is far below.
 TIE_TOL = 1e-10
 
-#: Name of the second reading.
+#: Name of the second pass.
 ROWS = "rows of anchors"
 
 
@@ -60,12 +60,12 @@ class LaplacianScore(InMemory, OneReading):
 
     The exact graph joins two rows with weight exp(−d²/λ²) where either is among the nearest of the other. Rows that tie
     for the last places share them: where k − a places are left for b rows that are equally far, their edges weigh
-    (k − a)/b of that. Scores then do not depend on the order of the rows. One reading of X; this process holds X twice,
+    (k − a)/b of that. Scores then do not depend on the order of the rows. One pass over X; this process holds X twice,
     and compares all pairs of rows twice. Scores below 0 are those of features that differ more between neighbours than
     at random.
 
     With anchors two rows are near that share anchors (Liu, He & Chang 2010), and every row has degree 1; scores are
-    from 0 to 1. Two readings of X.
+    from 0 to 1. Two passes over X.
 
     References
     ----------

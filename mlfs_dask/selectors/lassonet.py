@@ -1,6 +1,6 @@
 """LassoNet: the features that stay longest in a network while a penalty rises (Lemhadri et al. 2021).
 
-The network learns from a uniform sample of the rows, which one reading brings to the driver.
+The network learns from a uniform sample of the rows, which one pass brings to the driver.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LassoNet(SampledMethod):
 
     Notes
     -----
-    One reading of X, which brings the sample; memory does not depend on the number of rows. For m sampled rows, h
+    One pass over X, which brings the sample; memory does not depend on the number of rows. For m sampled rows, h
     hidden units and q labels the driver makes 6 m h (d + q) operations an epoch. Training ends where the objective on a
     tenth of the sample, which is held out, did not fall by 1 % within a tenth of the epochs that there may be. Of more
     than `max_features` features it is refused. Unknown labels (-1) have no part in the loss. Features that leave at the

@@ -1,6 +1,6 @@
 """After LEDA: discriminant analysis on labels that are propagated to all rows.
 
-Three readings: labels of all rows follow from sums with the anchors of the rows, and weigh the rows in the third one.
+Three passes: labels of all rows follow from sums with the anchors of the rows, and weigh the rows in the third one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mlfs_dask.statistics.products import LabelMoments, drop_rounding, label_pro
 from mlfs_dask.statistics.propagated_labels import PropagatedGram, PropagatedLabels, PropagationSums
 from mlfs_dask.typing import Array
 
-#: Name of the third reading.
+#: Name of the third pass.
 SCATTER = "scatter"
 
 
@@ -49,7 +49,7 @@ class LEDA(AnchoredRegression):
 
     Notes
     -----
-    Three readings of X: moments with a sample, among which anchors are placed; sums, from which labels follow; the
+    Three passes over X: moments with a sample, among which anchors are placed; sums, from which labels follow; the
     scatter of the weighted rows. Of more than `gram_cap` features it is refused. Features are standardised over all
     rows. Rows with an unknown label (-1) are not labelled. The graph of the rows is one of anchors, S = ZΛ⁻¹Z'.
 

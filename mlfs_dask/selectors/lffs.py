@@ -39,7 +39,7 @@ class LFFS(AnchoredRegression):
 
     Notes
     -----
-    Two readings of X: moments with a sample, among which anchors are placed, and sums. Of more than `gram_cap`
+    Two passes over X: moments with a sample, among which anchors are placed, and sums. Of more than `gram_cap`
     features it is refused. Features are standardised. No step raises the objective. γ counts relative to the least
     at which the first W is 0. With as many latent labels as labels tr B L_Y B' is the same for every B, and μ has
     no effect. The graph of the rows is one of anchors.

@@ -1,6 +1,6 @@
 """LLSF: label-specific features, by a sparse regression that keeps the weights of labels that meet alike.
 
-The sums X'X, X'Y and Y'Y, which one reading gives, are all that it needs.
+The sums X'X, X'Y and Y'Y, which one pass gives, are all that it needs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Methods that read the data in every iteration: what a method gives, and the one runner.
 
-A method gives a first reading; what follows from it and no iteration changes (`Fixed`); its small variables (`At`),
+A method gives a first pass; what follows from it and no iteration changes (`Fixed`); its small variables (`At`),
 which are the checkpoint too; and functions of the two: what an iteration reads, the objective, the update. An iteration
-is one reading, in which the variables of each row are computed from the small ones, added to sums and discarded, so
+is one pass, in which the variables of each row are computed from the small ones, added to sums and discarded, so
 that no process holds an array with n rows. Both records tell the shape of each array in size letters: the placeholders
 of the plan, and most of what it counts, follow from these.
 """
@@ -40,7 +40,7 @@ from mlfs_dask.typing import Array, join_terms
 F = TypeVar("F")
 A = TypeVar("A")
 
-#: Names of the first reading, of that of pairs of labels some of which are unknown, and of that of an iteration.
+#: Names of the first pass, of that of pairs of labels some of which are unknown, and of that of an iteration.
 FIRST, PAIRS, ROWS = "moments", "pairs of labels", "rows"
 
 
@@ -179,14 +179,14 @@ class Loop(LoopMethod, Generic[F, A]):
         return {"d": profile.d, "q": profile.q}
 
     def reads(self, profile: Profile) -> dict[str, Statistic]:
-        """Return statistics of the first reading, by name: "moments", "labels", and what the method adds.
+        """Return statistics of the first pass, by name: "moments", "labels", and what the method adds.
 
         With "keys" of the features (`ColumnKeys`) features that are equal in every row get the mean of their scores.
         """
         return {"moments": Moments(profile.d), "labels": Labels(profile.q)}
 
     def setup(self, job: Readings, results: dict[str, Any]) -> F:
-        """`Fixed`, from the results of the first reading by name. May make readings.
+        """`Fixed`, from the results of the first pass by name. May make passes.
 
         By default its fields are results of these names, scaled X'X, or empty, and the scaling and shares of `Shares`.
         """
@@ -197,7 +197,7 @@ class Loop(LoopMethod, Generic[F, A]):
         return fixed
 
     def start(self, job: Readings, fixed: F, results: Mapping[str, Any], trace: LoopTrace) -> A:
-        """The first `At`. May make readings; is not called where a checkpoint has an `At`."""
+        """The first `At`. May make passes; is not called where a checkpoint has an `At`."""
         raise NotImplementedError
 
     def reading(self, fixed: F, at: A) -> Sequence[Statistic]:
@@ -205,7 +205,7 @@ class Loop(LoopMethod, Generic[F, A]):
         raise NotImplementedError
 
     def objective(self, fixed: F, at: A, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
-        """`objective`, and other values of an iteration that are reported, from the results of its reading."""
+        """`objective`, and other values of an iteration that are reported, from the results of its pass."""
         raise NotImplementedError
 
     def has_converged(self, fixed: F, at: A, trace: LoopTrace) -> bool:
@@ -213,11 +213,11 @@ class Loop(LoopMethod, Generic[F, A]):
         return trace.change <= self.tol
 
     def update(self, job: Readings, fixed: F, at: A, sums: list[Any], trace: LoopTrace) -> A:
-        """Return the next `At`. May make readings, and record values in `trace`."""
+        """Return the next `At`. May make passes, and record values in `trace`."""
         raise NotImplementedError
 
     def loop_scores(self, fixed: F, at: A) -> Array:
-        """Scores, shape (d,), for the `At` of the last reading: by default the norms of the rows of its W."""
+        """Scores, shape (d,), for the `At` of the last pass: by default the norms of the rows of its W."""
         return row_norms(vars(at)["W"])
 
     def facts(self, fixed: F, at: A) -> dict[str, Any]:
@@ -233,7 +233,7 @@ class Loop(LoopMethod, Generic[F, A]):
         return vars(at)
 
     def restored(self, job: Readings, fixed: F, arrays: Arrays) -> A:
-        """Return the `At` whose `state` was saved. May make readings."""
+        """Return the `At` whose `state` was saved. May make passes."""
         at: A = self.records[1](**{name: array if array.ndim else array.item() for name, array in arrays.items()})
         return at
 
@@ -246,13 +246,13 @@ class Loop(LoopMethod, Generic[F, A]):
     def cost_beside(self, profile: Profile, fixed: F, at: A) -> Cost:
         """Return the cost of a fit besides its records, workspace, first pass, and the passes of iterations.
 
-        Its steps are the readings that `setup`, `start` and `update` make, with what the driver holds for them alone;
+        Its steps are the passes that `setup`, `start` and `update` make, with what the driver holds for them alone;
         its sizes are the further size letters.
         """
         return Cost(steps=())
 
     def _typical_readings(self, profile: Profile) -> tuple[int, int]:
-        """Return readings of iterations on real data, least and most."""
+        """Return passes of iterations on real data, least and most."""
         low, high = self.iterations_on(profile) or (self.max_iter, self.max_iter)
         return low, high
 
@@ -262,7 +262,7 @@ class Loop(LoopMethod, Generic[F, A]):
         return list(self.reads(source.profile).values())
 
     def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
-        """Return the readings of `max_iter` iterations."""
+        """Return the passes of `max_iter` iterations."""
         profile = profile_of(source)
         if self.caps_features:
             require_gram(profile.d, self.gram_cap, self.name)
@@ -283,7 +283,7 @@ class Loop(LoopMethod, Generic[F, A]):
             assert isinstance(reading, Reading)
             steps.append(dataclasses.replace(reading, workspace=join_terms(held, reading.workspace)))
         low, high = self.iterations_on(profile) or typical
-        notes = [f"fits took {low} to {high} iterations of one reading; at most {self.max_iter}", *beside.notes]
+        notes = [f"fits took {low} to {high} iterations of one pass; at most {self.max_iter}", *beside.notes]
         if asked.labels_sink is not None:
             rule = self.row_labels(fixed, at)
             assert rule is not None

@@ -44,7 +44,7 @@ class LSMR(AnchoredRegression):
 
     Notes
     -----
-    Two readings of X: moments with a sample, among which anchors are placed, and sums. Of more than `gram_cap`
+    Two passes over X: moments with a sample, among which anchors are placed, and sums. Of more than `gram_cap`
     features it is refused. Features are standardised over all rows. Rows with an unknown label (-1) have a part in
     the graph alone. γ counts relative to the least at which W = 0. The graph of the rows is one of anchors.
 

@@ -1,6 +1,6 @@
 """MAMFS: the subset of features with which naive Bayes errs least on rows held out (Lee & Kim 2015).
 
-Counts of all rows and a sample come in one reading; the search is the driver's work.
+Counts of all rows and a sample come in one pass; the search is the driver's work.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class MAMFS(CountingSelector):
 
     Notes
     -----
-    One reading of X of a store, which brings the counts of all rows and a sample; one more where ranges or
+    One pass over X of a store, which brings the counts of all rows and a sample; one more where ranges or
     quantiles are not recorded. A fifth of the sample is held out, by a hash of the row's number; naive Bayes learns
     from all other rows, that is from the counts less those of the rows held out, one row being added to each count.
     What features share with one another comes from the sample. Scores are the same bits for any chunking and number

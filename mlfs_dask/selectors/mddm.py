@@ -1,7 +1,7 @@
 """MDDM: multi-label dimensionality reduction via dependence maximisation (Zhang & Zhou 2010), as a ranking of features.
 
 The Hilbert-Schmidt independence criterion of projected features XP and labels, with linear kernels, is tr P'A'AP with
-A = Y'(X − mean). Its maximum under either constraint on P follows from A, and for one of them from X'X: one reading.
+A = Y'(X − mean). Its maximum under either constraint on P follows from A, and for one of them from X'X: one pass.
 """
 
 from __future__ import annotations

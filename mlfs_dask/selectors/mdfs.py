@@ -41,7 +41,7 @@ class MDFS(AnchoredRegression):
 
     Notes
     -----
-    Two readings of X: moments with a sample, among which anchors are placed, and sums. Given W, F is linear in X, Y
+    Two passes over X: moments with a sample, among which anchors are placed, and sums. Given W, F is linear in X, Y
     and the rows' weights of anchors, so that F and W in turn need no row: the loop is on the driver, and no step
     raises the objective. Of more than `gram_cap` features it is refused.
 

@@ -1,7 +1,7 @@
 """mFSIR: features whose weights grow under implicit regularisation (Mansouri, Benabdeslem & Benkabou).
 
 Y is factorised as VB with a few non-negative latent labels V, smooth over near rows, and V is regressed on the features
-with weights G⊙H. With an anchor graph an iteration is one reading.
+with weights G⊙H. With an anchor graph an iteration is one pass.
 
 D. E. K. Mansouri, K. Benabdeslem, S.-E. Benkabou, "Implicit regularization for multi-label feature selection",
 arXiv:2411.11436, doi:10.48550/arXiv.2411.11436.
@@ -55,7 +55,7 @@ TYPICAL_ITERATIONS = (10, 46)
 #: Products with X'X that its largest eigenvalue takes above the Gram cap on real data, least and most.
 TYPICAL_PRODUCTS = (3, 9)
 
-#: Names of the readings for the largest eigenvalue of X'X above the Gram cap, and for the first V.
+#: Names of the passes for the largest eigenvalue of X'X above the Gram cap, and for the first V.
 EIGENVALUE, START = "largest eigenvalue", "start"
 
 
@@ -106,7 +106,7 @@ class MFSIR(InMemory, Loop[Fixed, At]):
 
     With anchors the term tr(V'LV) is c Σ_i Σ_a z_ia ‖v_i − u_a‖², z_ia being the weights of a row's anchors, u_a
     values of the anchors that are variables too, and c the mean degree of the exact graph, measured on a sample, so
-    that β means the same in both forms. Readings of X: one for moments, X'X and the sample, one for the start, and
+    that β means the same in both forms. Passes over X: one for moments, X'X and the sample, one for the start, and
     one an iteration; above gram_cap 3 to 9 more, at most 20, for the largest eigenvalue of X'X.
 
     Unknown labels (-1) are at the mean of the label's known ones.

@@ -48,7 +48,7 @@ class MIFS(InMemory, AnchoredRegression):
 
     Notes
     -----
-    Two readings of X: moments with a sample, among which anchors are placed, and sums. Of more than `gram_cap`
+    Two passes over X: moments with a sample, among which anchors are placed, and sums. Of more than `gram_cap`
     features it is refused.
 
     What differs from the paper: its objective has no minimum, for it falls as W and V shrink and B grows. Here the

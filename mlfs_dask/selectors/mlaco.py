@@ -1,6 +1,6 @@
 """MLACO: ants that go to features which go with labels and not with the feature before (Paniri et al. 2020).
 
-The correlations of features with labels and with one another, which one reading gives, are all that they need.
+The correlations of features with labels and with one another, which one pass gives, are all that they need.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
 
     Notes
     -----
-    Features are standardised over all rows, by algebra where X is sparse. Readings of X: one for moments with a
+    Features are standardised over all rows, by algebra where X is sparse. Passes over X: one for moments with a
     sample, among which anchors are placed, one for X'LX and the sums at W = 0, and one an iteration, in which the
     labels and the weight of each row are made, added to sums and discarded. Of more than `gram_cap` features it is
     refused. Any entries may be unknown (-1); rows of which nothing is known have a part in the graph alone. For p =
@@ -160,7 +160,7 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
         )
 
     def _second(self, fixed: Shares, anchors: Anchors, at: At) -> list[Statistic]:
-        """Return statistics of the second reading, in which W = 0."""
+        """Return statistics of the second pass, in which W = 0."""
         d = len(fixed.centre)
         return [Gram(d), AnchorSums(anchors), *self.reading(fixed, at)]
 

@@ -1,6 +1,6 @@
-"""Methods of one reading: what they read by name, what they hold, how they score; and replicates of the rows.
+"""Methods of one pass: what they read by name, what they hold, how they score; and replicates of the rows.
 
-A method whose scores follow from sums over rows has the sums of shuffled and resampled rows in the same reading
+A method whose scores follow from sums over rows has the sums of shuffled and resampled rows in the same pass
 (`mlfs_dask.statistics.resampling`). Scores of shuffled rows are scores by chance: the number of features that beat them
 at a false discovery rate is how many to keep. Ranks in resampled rows say how much of a ranking is chance.
 """
@@ -38,12 +38,12 @@ from mlfs_dask.typing import Array, Seed, join_terms, numbers
 #: Names of passes, and their statistics by the names that their results have.
 Passes: TypeAlias = Iterator[tuple[str, dict[str, Statistic]]]
 
-#: What the reading of the labels that shuffles draw from is called.
+#: What the pass over the labels that shuffles draw from is called.
 LABELS = "labels"
 
 
 class OneReading(Method):
-    """Base class of methods whose scores follow from one reading of the rows.
+    """Base class of methods whose scores follow from one pass over the rows.
 
     A subclass says what it reads (`reads`, and `later`), what the driver holds beside the results (`workspace`), and
     how it scores (`scores`). With `resamples_rows` it has the parameters `fdr`, `resamples` and `random_state`.
@@ -54,7 +54,7 @@ class OneReading(Method):
     passes = "1 (1 more over the labels alone for -k auto)"
     memory = "worker and driver: 8 bytes * (q * d + q²)"
 
-    #: What the reading is called.
+    #: What the pass is called.
     reading: ClassVar[str] = "products"
     #: What scores that are all 0 say; empty where they say nothing.
     of_zeros: ClassVar[str] = "no feature goes with any label"
@@ -67,7 +67,7 @@ class OneReading(Method):
     # ------------------------------------------------------------------ for subclasses
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
-        """Return statistics of the reading, by the names that their results have.
+        """Return statistics of the pass, by the names that their results have.
 
         With "keys" of the features (`ColumnKeys`) features that are equal in every row get the mean of their scores.
         """
@@ -169,7 +169,7 @@ class OneReading(Method):
         )
 
     def _readings(self, source: Profile | RowSource, resampling: Resampling, resources: Resources) -> list[Reading]:
-        """Return the readings that feed all replicates of the rows, as many as fit in each."""
+        """Return the passes that feed all replicates of the rows, as many as fit in each."""
         statistics = self._read_statistics(source)
         if len(resampling) == 1:
             return [Reading(self.reading, tuple(statistics))]
@@ -255,7 +255,7 @@ class OneReading(Method):
         return Resampling(asked.shuffles, self.resamples, self.seed) if self.resamples_rows else NOT_RESAMPLED
 
     def label_readings(self, profile: Profile, asked: Asked) -> list[Reading]:
-        """Return the reading of the labels that shuffles draw from, if there are any."""
+        """Return the pass over the labels that shuffles draw from, if there are any."""
         if not asked.shuffles:
             return []
         sample = label_sample(profile.labels_only(), self.seed)
@@ -282,7 +282,7 @@ class OneReading(Method):
 
 
 def _require_scores(resampling: Resampling, d: int, resources: Resources) -> None:
-    """Refuse replicates whose scores this process cannot hold, before readings of them are planned.
+    """Refuse replicates whose scores this process cannot hold, before passes of them are planned.
 
     Raises
     ------

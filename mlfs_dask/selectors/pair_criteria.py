@@ -73,7 +73,7 @@ class PMU(GreedySelector):
 
     Notes
     -----
-    The first reading is that of `FIMF` with pairs of all labels: it counts q (q + 1)/2 labels and pairs, in tiles of
+    The first pass is that of `FIMF` with pairs of all labels: it counts q (q + 1)/2 labels and pairs, in tiles of
     features where the counts do not fit. The authors' program (github.com/CAU-AIR-Lab/PMU) gives the same ranking.
 
     References

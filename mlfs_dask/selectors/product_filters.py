@@ -1,6 +1,6 @@
 """Filters from moments and cross-products: correlations with the labels, and variances between and within classes.
 
-All are formulas of the sums that one reading gives.
+All are formulas of the sums that one pass gives.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Filters from moments and cross-products: one reading, which every method that begins with them shares."""
+"""Filters from moments and cross-products: one pass, which every method that begins with them shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regressions on all features at once whose sums one reading gives: X'X, X'Y, Y'Y."""
+"""Regressions on all features at once whose sums one pass gives: X'X, X'Y, Y'Y."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mlfs_dask.typing import Array, Seed
 
 @family
 class Regression(OneReading):
-    """Base class of regressions whose sums one reading gives."""
+    """Base class of regressions whose sums one pass gives."""
 
     takes_covariates = True
     resamples_rows = False

@@ -1,6 +1,6 @@
 """ReliefF for several labels through the pruned problem transformation: label sets are classes, rare ones are left out.
 
-Rows and their neighbours are a uniform sample of the rows, which one reading brings to the driver.
+Rows and their neighbours are a uniform sample of the rows, which one pass brings to the driver.
 """
 
 from __future__ import annotations

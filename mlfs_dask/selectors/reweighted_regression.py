@@ -1,4 +1,4 @@
-"""Regressions whose loss is a sum of norms of rows: an iteration, one reading, gives rows and features new weights."""
+"""Regressions whose loss is a sum of norms of rows: an iteration, one pass, gives rows and features new weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mlfs_dask.typing import Array, Seed
 #: prediction: the loop stops above the minimum. With e = 0.1 it ends 1e-4 off.
 ROW_SMOOTHING = 0.05
 
-#: Name of the reading in which W = 0.
+#: Name of the pass in which W = 0.
 START = "start"
 
 

@@ -42,7 +42,7 @@ class RFS(ReweightedRegression[Shares]):
     -----
     Features are standardised with the population standard deviation, by algebra where X is sparse. Both norms are
     reweighted: W is the ridge regression with weights 1/(2‖r_i‖) of rows and 1/(2‖w_f‖) of features. New weights of
-    rows take a reading, those of features none: there are up to 10 of these in an iteration. Readings of X: one for
+    rows take a pass, those of features none: there are up to 10 of these in an iteration. Passes over X: one for
     moments, one at W = 0, and one an iteration.
 
     What differs from the paper: b is free, and not penalised; γ is relative to the least at which W = 0 where b are

@@ -1,4 +1,4 @@
-"""Methods that learn from a uniform sample of the rows, which one reading brings to the driver."""
+"""Methods that learn from a uniform sample of the rows, which one pass brings to the driver."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class SCFS(GraphRegression):
 
     Notes
     -----
-    Readings of X: one for moments, X'X and a sample, among which anchors are placed, one at W = 0, and one an
+    Passes over X: one for moments, X'X and a sample, among which anchors are placed, one at W = 0, and one an
     iteration, in which labels and weights of each row are made, in turn, added to sums and discarded. Of more than
     `gram_cap` features it is refused. Any labels may be unknown (-1).
 
@@ -61,4 +61,4 @@ class SCFS(GraphRegression):
     name = "SCFS"
     typical_iterations = 10, 40
     adaptive = True
-    memory = "worker: 8 bytes * (3 m d + 2 d q + m²) for m anchors, and d² in the first reading; driver: 8 bytes * 5 d²"
+    memory = "worker: 8 bytes * (3 m d + 2 d q + m²) for m anchors, and d² in the first pass; driver: 8 bytes * 5 d²"

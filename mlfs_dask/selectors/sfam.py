@@ -31,8 +31,8 @@ class SFAM(GraphRegression):
 
     Notes
     -----
-    Readings, memory, unknown labels, η, c and γ are as of `SCFS`. The penalty and this term together make W, from
-    X'X + cθ (X'X − (Z'X)'Λ⁻¹Z'X) of the last reading's weights Z, Λ = diag(Z'1).
+    Passes, memory, unknown labels, η, c and γ are as of `SCFS`. The penalty and this term together make W, from
+    X'X + cθ (X'X − (Z'X)'Λ⁻¹Z'X) of the last pass's weights Z, Λ = diag(Z'1).
 
     References
     ----------
@@ -57,7 +57,7 @@ class SFAM(GraphRegression):
     name = "SFAM"
     typical_iterations = 10, 40
     adaptive = True
-    memory = "worker: 8 bytes * (3 m d + 2 d q + m²) for m anchors, and d² in the first reading; driver: 8 bytes * 5 d²"
+    memory = "worker: 8 bytes * (3 m d + 2 d q + m²) for m anchors, and d² in the first pass; driver: 8 bytes * 5 d²"
 
     @property
     def prediction_weight(self) -> float:

@@ -79,7 +79,7 @@ class SFSBLL(InMemory, GraphRegression):
 
     Notes
     -----
-    Readings of X: one for moments and a sample, among which anchors are placed, one at W = 0, and one an iteration,
+    Passes over X: one for moments and a sample, among which anchors are placed, one at W = 0, and one an iteration,
     in which labels and weights of each row are made, in turn, added to sums and discarded. Of more than `gram_cap`
     features it is refused. Any labels may be unknown (-1).
 

@@ -43,7 +43,7 @@ class SFSS(AnchoredRegression):
 
     Notes
     -----
-    Two readings of X: moments with a sample, among which anchors are placed, and sums over the labelled rows and
+    Two passes over X: moments with a sample, among which anchors are placed, and sums over the labelled rows and
     over all rows. Of more than `gram_cap` features it is refused. Features are standardised over all rows. Rows
     with an unknown label (-1) count as unlabelled. The problem is convex; γ counts relative to the least at which W
     = 0. The graph of the rows is one of anchors.

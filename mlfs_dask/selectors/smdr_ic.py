@@ -48,7 +48,7 @@ class SMDRIC(AnchoredRegression):
 
     Notes
     -----
-    Two readings of X: moments with a sample, among which anchors are placed, and sums. Of more than `gram_cap`
+    Two passes over X: moments with a sample, among which anchors are placed, and sums. Of more than `gram_cap`
     features it is refused. Features are standardised over all rows. Rows with an unknown label (-1) are not
     labelled.
 

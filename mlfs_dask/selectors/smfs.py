@@ -2,7 +2,7 @@
 
 Labels may be missing or unknown. Two rows are near if the smallest nodes of an isolation forest that hold both hold few
 rows. Unknown labels are estimated from near rows and from a row-sparse regression on the features (P), in turn. With
-anchors, which are landmark rows here, an iteration is one reading.
+anchors, which are landmark rows here, an iteration is one pass.
 
 T. Xu, L. Zhao, "A structure-induced framework for multi-label feature selection with highly incomplete labels", IEEE
 Access 8 (2020) 71219-71230, doi:10.1109/ACCESS.2020.2987922.
@@ -78,7 +78,7 @@ TYPICAL_ITERATIONS = (2, 23)
 TYPICAL_WIDE_ITERATIONS = (4, 45)
 
 
-#: Names of the readings of the forest's masses, of the first labels, and above the Gram cap of X'SX times a matrix and
+#: Names of the passes for the forest's masses, of the first labels, and above the Gram cap of X'SX times a matrix and
 #: of X'SX of some features.
 MASSES, START, PRODUCT, SOME = "masses", "start", "X'SX P", "X'SX of some"
 
@@ -140,7 +140,7 @@ class SMFS(InMemory, Loop[Fixed, At]):
     Notes
     -----
     With anchors ‖(I − W) Y‖² is Σ_i Σ_a z_ia ‖y_i − u_a‖², whose least value over u is tr Y'(I − ZΛ⁻¹Z')Y: both
-    call the same labels smooth. Readings of X: one for moments and the sample of the forest, one for the masses of
+    call the same labels smooth. Passes over X: one for moments and the sample of the forest, one for the masses of
     its nodes and X'SX, one for the start, and then one an iteration, or none where all labelled rows are known in
     all labels, since Y then has no part in P. Above `gram_cap` features an iteration takes another one for X'SX of
     some features; the others, whose gradient is within β/2, follow from it.
@@ -347,7 +347,7 @@ class SMFS(InMemory, Loop[Fixed, At]):
                 steps.append(Reading(SOME, (gram,), times=self.max_iter, typical=(low, high)))
         note = f"{len(at.U)} landmarks"
         if has_gram:
-            note += "; no readings in iterations where labelled rows are known in all labels"
+            note += "; no passes in iterations where labelled rows are known in all labels"
         return Cost(
             steps=steps,
             sizes={

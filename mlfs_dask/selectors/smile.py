@@ -45,7 +45,7 @@ class SMILE(AnchoredRegression):
 
     Notes
     -----
-    Two readings of X: moments with a sample, among which anchors are placed, and labels; then sums. Of more than
+    Two passes over X: moments with a sample, among which anchors are placed, and labels; then sums. Of more than
     `gram_cap` features it is refused. Features are standardised over all rows. Rows with an unknown label (-1) have
     a part in the graph alone.
 

@@ -1,6 +1,6 @@
 """After SMLFS: a sparse logistic regression whose weights are alike in features, and in labels, that go together.
 
-The logistic loss is touched from above by a quadratic with X'X/4, which no iteration changes: one reading gives the
+The logistic loss is touched from above by a quadratic with X'X/4, which no iteration changes: one pass gives the
 slope, and what follows is a sparse least squares on the driver.
 """
 
@@ -68,7 +68,7 @@ class SMLFS(Loop[Fixed, At]):
 
     Notes
     -----
-    Readings of X: one for moments and sums, and one an iteration, in which the quadratic that touches the loss from
+    Passes over X: one for moments and sums, and one an iteration, in which the quadratic that touches the loss from
     above is moved to the last W; no iteration raises the objective. Of more than `gram_cap` features it is refused.
     Features are standardised over all rows. Rows with an unknown label (-1) have a part in the graph of the
     features alone. γ counts relative to the least at which W = 0 for p = 1. For p < 1 there are many minima, and
@@ -137,7 +137,7 @@ class SMLFS(Loop[Fixed, At]):
         return Fixed(sums.mean, factor, features, quadratic, labels, float(sums.n))
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
-        """A first step from W = 0, where b tells the shares of the labels; without a reading."""
+        """A first step from W = 0, where b tells the shares of the labels; without a pass."""
         sums = results["sums"]
         share = np.clip(sums.positives / fixed.n, 0.5 / fixed.n, 1.0 - 0.5 / fixed.n)
         slope = -sums.scaled_products(fixed.factor).T

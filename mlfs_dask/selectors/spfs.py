@@ -1,7 +1,7 @@
 """SPFS: features whose products come close to the similarity of the rows, one after another (Zhao et al. 2013).
 
 Of the similarity of rows K only K's products with features are needed, which are sums over the rows of a label, and of
-features their products with one another: one reading.
+features their products with one another: one pass.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SPFS(OneReading):
 
     Notes
     -----
-    One reading of X; two above `n_candidates` features. Sparse data stays sparse. The order does not depend on how
+    One pass over X; two above `n_candidates` features. Sparse data stays sparse. The order does not depend on how
     many features are kept. Above `n_candidates` the record's `extra["exact_places"]` is the number of first places
     that are the same with any number of candidates: what a feature preserves only falls as others are chosen.
 

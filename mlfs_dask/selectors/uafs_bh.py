@@ -68,7 +68,7 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
 
     Notes
     -----
-    Readings of X: one for moments, X'X and a sample, among which anchors are placed, one for the graph, and one an
+    Passes over X: one for moments, X'X and a sample, among which anchors are placed, one for the graph, and one an
     iteration, in which the bits of each row are made, added to sums and discarded. Of more than `gram_cap` features
     it is refused. Labels have no part in it.
 

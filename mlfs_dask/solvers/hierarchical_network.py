@@ -209,7 +209,7 @@ def train_path(
     batch_size : int
         Rows of a step, about.
     max_epochs, path_epochs : int
-        Most readings of these rows in memory without a penalty, and for each λ.
+        Most passes of these rows in memory without a penalty, and for each λ.
     seed : int
         Of the parameters at the start, of the rows that are held out, and of the order of the others.
 

@@ -71,7 +71,7 @@ class ContingencyCounts(Statistic):
     book : CodeBook
         How values become codes, for all features.
     first, last : int
-        The features counted in this reading.
+        The features counted in this pass.
     sparse : bool
         Whether blocks are sparse.
     slot_of_label : int64 array, shape (q,)

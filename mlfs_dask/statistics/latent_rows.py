@@ -193,12 +193,12 @@ def first_factors(pairs: Array, most: int, read: Callable[[Array], LatentSums]) 
     most : int
         Latent labels.
     read : callable
-        ``read(start)`` makes the reading of `LatentRows` with that start.
+        ``read(start)`` makes the pass of `LatentRows` with that start.
     """
     found: list[tuple[LatentSums, Array]] = []
 
     def part_sizes(T: Array) -> Array:
-        # The sign of each column of T follows from sums over the rows: this reading sums for both signs.
+        # The sign of each column of T follows from sums over the rows: this pass sums for both signs.
         sums = read(np.concatenate([T, -T], axis=1))
         found.append((sums, T))
         return np.diag(sums.VV).reshape(2, T.shape[1])

@@ -26,7 +26,7 @@ from mlfs_dask.rows.sources import measure_features
 from mlfs_dask.statistics.sample import RowSample, draw_rows
 from mlfs_dask.typing import Array
 
-#: What the reading is called that finds what missing features are filled with.
+#: What the pass is called that finds what missing features are filled with.
 FILL_READING = "means of features"
 
 

@@ -206,7 +206,7 @@ class LabelProducts(Statistic):
     """Statistic: `LabelMoments` of X and Y.
 
     Dense X is summed relative to the first row that a state meets, and two states that began with different
-    rows are brought to one of them when they merge. So nothing has to be known before the reading, and a feature
+    rows are brought to one of them when they merge. So nothing has to be known before the pass, and a feature
     with a mean of 10⁸ standard deviations keeps its digits. Sparse X is summed as it is: zero is its origin.
 
     The rows in which a label is unknown are summed as those of a further label. The sums of a label over the rows where

@@ -1,9 +1,9 @@
-"""Statistics of shuffled and resampled rows, in the same reading as those of the rows as they are.
+"""Statistics of shuffled and resampled rows, in the same pass as those of the rows as they are.
 
 Shuffles give what a score is by chance alone (a permutation null): rows keep their features and get the labels of other
 rows. Resamples give how much a score varies: each is a half of the rows, and every two of them are all rows. A
 replicate is a block of rows like any other, so every statistic serves without a kernel of its own; the time of a
-reading grows with the number of replicates, its bytes do not.
+pass grows with the number of replicates, its bytes do not.
 
 **Shuffles.** If features and labels are independent and rows exchangeable, the scores of the data have the same
 distribution as those of rows that are paired with the labels of a random permutation of the rows. A permutation of n
@@ -367,6 +367,6 @@ def replicate_groups(
             return False
         return True
 
-    # Where even one replicate does not fit, the plan of its reading says so.
+    # Where even one replicate does not fit, the plan of its pass says so.
     n = 1 + bisect.bisect_left(range(1, len(resampling)), True, key=fits)
     return [Resampled(statistics, resampling, profile, *run) for run in split_evenly(len(resampling), n)]

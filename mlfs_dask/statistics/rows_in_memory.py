@@ -89,7 +89,7 @@ def read_rows(
     out : float array, shape (n, k), optional
         Where the dense rows go; a new array by default.
     label : str
-        What the progress line calls this reading.
+        What the progress line calls this pass.
 
     Returns
     -------

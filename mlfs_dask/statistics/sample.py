@@ -1,6 +1,6 @@
 """A uniform sample of rows, drawn by row index: the sketch from which quantile edges, anchors and forests come.
 
-Which rows are drawn is settled before the reading from the seed and n alone, so the sketch is the same for any chunking
+Which rows are drawn is settled before the pass from the seed and n alone, so the sketch is the same for any chunking
 and any number of workers.
 """
 

@@ -3,7 +3,7 @@
 Everything follows from counts (n, d, q, nonzeros), item sizes and the memory bound, before an array of the
 store is touched. This module imports neither Dask nor Zarr.
 
-A partition is what one task of a reading reads: 64 MB by default. Dense arrays are cut by rows. Sparse arrays
+A partition is what one task of a pass reads: 64 MB by default. Dense arrays are cut by rows. Sparse arrays
 are cut by nonzeros, since that is what costs memory: a partition is the rows that START within one shard.
 """
 

@@ -168,7 +168,7 @@ def convert(
     compressor : {"none", "zstd", "lz4"}
         "none" reads fastest.
     partition_bytes : int
-        Bytes of X and Y that one task of a reading reads.
+        Bytes of X and Y that one task of a pass reads.
     drop : sequence of str
         Feature names to leave out.
     transpose : bool
@@ -176,7 +176,7 @@ def convert(
     obs : sequence of str
         Columns of a table, or of the `obs` of AnnData, that are no features and are kept in the store's `obs`: what
         scores can be adjusted for, and strata. Numbers are float64, texts become categories. They are read by a second
-        reading of the source.
+        pass over the source.
     force : bool
         Replace an existing store, once the new one is complete; forget an interrupted conversion.
     resume : bool

@@ -1,4 +1,4 @@
-"""A store, opened: lazy X and Y, names, and what is known of features and labels without a reading.
+"""A store, opened: lazy X and Y, names, and what is known of features and labels without a pass.
 
 Opening reads the root metadata and looks at the sizes of the objects; names and ranges are read when they are
 first asked for, of a remote store with the sizes if they are small; rows only when something is computed.
@@ -215,7 +215,7 @@ class Dataset(ABC):
     ----------
     path : str
     rows : RowSource
-        Rows for readings.
+        Rows for passes.
     feature_names, label_names : array of str, shape (d,) and (q,)
     kinds : array of str, shape (d,)
         numeric, integer, binary or categorical.
@@ -525,7 +525,7 @@ class Store(Dataset):
 
     @cached_property
     def X(self) -> da.Array:
-        from mlfs_dask.storage.arrays import lazy_matrix  # a reading of `rows` needs no dask.array
+        from mlfs_dask.storage.arrays import lazy_matrix  # a pass over `rows` needs no dask.array
 
         rows, stored = self.store_rows, self.schema.partitions.nonzeros
         return lazy_matrix(

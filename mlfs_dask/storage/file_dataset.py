@@ -81,7 +81,7 @@ class FileDataset(Dataset):
 
     @cached_property
     def X(self) -> da.Array:
-        from mlfs_dask.storage.arrays import streamed_matrix  # a reading of `rows` needs no dask.array
+        from mlfs_dask.storage.arrays import streamed_matrix  # a pass over `rows` needs no dask.array
 
         return streamed_matrix(self.rows, "X", lambda: self.feature_names)
 
@@ -139,7 +139,7 @@ class FileColumns(Mapping[str, RowColumn]):
 
 
 def open_scan(table: Any, columns: Sequence[str] | None, *, what: str) -> FileRows:
-    """The rows of a LazyFrame of polars or a dataset of Arrow, which every reading reads anew, in their order.
+    """The rows of a LazyFrame of polars or a dataset of Arrow, which every pass reads anew, in their order.
 
     Parameters
     ----------

@@ -221,7 +221,7 @@ def _settled(Y: sp.csr_array, keep_minus_one: bool) -> sp.csr_array:
 
 
 def scan_labels(reader: Reader, declared: MinusOne | None) -> LabelScan:
-    """Count the labels of a file, in one reading of them.
+    """Count the labels of a file, in one pass over them.
 
     Parameters
     ----------

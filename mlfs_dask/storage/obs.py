@@ -1,4 +1,4 @@
-"""Columns of rows: what `convert --obs` keeps in a store's `obs`, and how a reading finds them again."""
+"""Columns of rows: what `convert --obs` keeps in a store's `obs`, and how a pass finds them again."""
 
 from __future__ import annotations
 

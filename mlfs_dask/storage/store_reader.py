@@ -83,7 +83,7 @@ class StoreLocation(NamedTuple):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """A reading of the store, which has to be the same one at the end of it.
+        """A pass over the store, which has to be the same one at the end of it.
 
         Raises
         ------
@@ -130,7 +130,7 @@ class StoreLocation(NamedTuple):
 
     @contextlib.contextmanager
     def partition(self, number: int, rows: tuple[int, int]) -> Iterator[None]:
-        """The reading of one partition, whose number a damaged array is reported with.
+        """The pass of one partition, whose number a damaged array is reported with.
 
         Parameters
         ----------
@@ -278,7 +278,7 @@ class ArrayReader:
     def _read_checked(self, shard: int, chunk: int, offset: int, out: NDArray[np.uint8]) -> None:
         """Read stored bytes and compare them with the checksum that follows them."""
         # Not in pieces that stay in the processor's cache: alone that is faster, but every piece waits for the
-        # interpreter's lock, and the reading takes longer.
+        # interpreter's lock, and the pass takes longer.
         expected = np.empty(1, "<u4")
         self._read_at(offset, out)
         self._read_at(offset + len(out), expected.view(np.uint8))
@@ -628,7 +628,7 @@ class StoreRows(RowSource):
 
     @property
     def label_bytes(self) -> int:
-        """Bytes read from storage by one reading of Y."""
+        """Bytes read from storage by one pass over Y."""
         n, stored = (int(offsets[-1] - offsets[0]) for offsets in (self.row_offsets, self.label_offsets))
         return n * self.Y.shape[1] if self.Y.dense is not None else 5 * stored + 8 * n
 

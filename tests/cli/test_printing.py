@@ -180,11 +180,11 @@ def test_a_reading_says_how_far_it_is_and_what_is_left() -> None:
         (4000, PASS),
     ) == [
         "enm; 0:00 elapsed",
-        "enm: reading 1 of 2, 0%; 0:02 elapsed",
-        "enm: reading 1 of 2, 50%; 0:10 elapsed, about 0:30 left",
-        "enm: reading 1 of 2, 100%; 0:18 elapsed, about 0:18 left",
+        "enm: pass 1 of 2, 0%; 0:02 elapsed",
+        "enm: pass 1 of 2, 50%; 0:10 elapsed, about 0:30 left",
+        "enm: pass 1 of 2, 100%; 0:18 elapsed, about 0:18 left",
         "enm; 0:20 elapsed, about 0:20 left",
-        "enm: reading 2 of 2, 0%; 1:06:40 elapsed, about 1:06:40 left",
+        "enm: pass 2 of 2, 0%; 1:06:40 elapsed, about 1:06:40 left",
     ]
 
 
@@ -212,11 +212,11 @@ SHARED = {"kind": "fit", "method": "auto", "readings": 1, "max_iterations": None
         ),
         (
             [(0, SHARED), (2, PASS | {"compiling": True})],
-            "auto: compiling kernels, once; reading 0%; 0:02 elapsed",
+            "auto: compiling kernels, once; pass 0%; 0:02 elapsed",
         ),
         (
             [(0, SHARED), (2, PASS | {"compiling": True}), (20, {"kind": "partitions", "done": 2})],
-            "auto: reading 50%; 0:20 elapsed, about 0:20 left",
+            "auto: pass 50%; 0:20 elapsed, about 0:20 left",
         ),
         (
             [
@@ -235,18 +235,18 @@ def test_the_line_after_the_last_event(events: list[tuple[float, dict[str, Any]]
 
 def test_a_loop_says_its_iteration_how_many_there_may_be_and_what_is_left_at_most() -> None:
     lines = lines_after((0, FIT), (1, PASS), (9, {"kind": "partitions", "done": 2}), *steps(1, 7, 10.0), (70, PASS))
-    assert lines[2] == "mfsir: reading 50%; 0:09 elapsed"  # nobody knows yet how long an iteration takes
-    assert lines[3].startswith("mfsir: iteration 1 of at most 100 (typically 10 to 46), reading 50%; 0:10 elapsed")
+    assert lines[2] == "mfsir: pass 50%; 0:09 elapsed"  # nobody knows yet how long an iteration takes
+    assert lines[3].startswith("mfsir: iteration 1 of at most 100 (typically 10 to 46), pass 50%; 0:10 elapsed")
     assert "left" not in lines[3]
     assert lines[-1] == (
-        "mfsir: iteration 7 of at most 100 (typically 10 to 46), reading 0%; 1:10 elapsed, up to 6:30 left"
+        "mfsir: iteration 7 of at most 100 (typically 10 to 46), pass 0%; 1:10 elapsed, up to 6:30 left"
     )
 
 
 @pytest.mark.parametrize(
     ("width", "line"),
     [
-        (120, "mfsir: iteration 7 of at most 100 (typically 10 to 46), reading 0%; 1:10 elapsed, up to 6:30 left"),
+        (120, "mfsir: iteration 7 of at most 100 (typically 10 to 46), pass 0%; 1:10 elapsed, up to 6:30 left"),
         (85, "mfsir: iteration 7 of at most 100 (typically 10 to 46); 1:10 elapsed, up to 6:30 left"),
         (80, "mfsir: iteration 7 of at most 100 (typically 10 to 46); 1:10, up to 6:30 left"),
         (75, "iteration 7 of at most 100 (typically 10 to 46); 1:10, up to 6:30 left"),
@@ -292,7 +292,7 @@ def test_stages_are_named_with_their_share_where_it_is_known() -> None:
         "comparing rows 0%; 0:00 elapsed",
         "comparing rows 25%; 0:04 elapsed, about 0:12 left",
         "working; 0:05 elapsed",
-        "reading; 0:05 elapsed",
+        "pass; 0:05 elapsed",
         "growing a forest; 0:05 elapsed",
         "growing a forest; 0:06 elapsed",
         "writing the store 40%; 0:06 elapsed",

@@ -225,7 +225,7 @@ def test_a_worker_whose_compiler_does_not_load(scheduler_file, start_worker, tmp
     (refused,) = selector.report_.extra["refused_workers"]
     assert refused["cause"] == "cannot load what tasks need: OSError('no libllvmlite.so')"
     assert refused["cure"].startswith("install the same mlfs-dask and the same libraries on every worker")
-    assert "the reading is repeated without the workers that are left out" in caplog.text
+    assert "the pass is repeated without the workers that are left out" in caplog.text
 
 
 def test_a_pass_is_not_repeated_for_ever(scheduler_file, start_worker, monkeypatch, caplog):
@@ -234,7 +234,7 @@ def test_a_pass_is_not_repeated_for_ever(scheduler_file, start_worker, monkeypat
     with connect(scheduler_file=str(scheduler_file)):
         monkeypatch.setattr(graph, "code_here", lambda: "another")
         with pytest.raises(
-            ClusterLostError, match="a reading was begun 4 times, and each time a worker took part"
+            ClusterLostError, match="a pass was begun 4 times, and each time a worker took part"
         ) as caught:
             fit()
     assert caught.value.exit_code == 5
@@ -287,4 +287,4 @@ def test_a_worker_that_does_not_see_the_store(store, scheduler_file, start_dask,
     (refused,) = selector.report_.extra["refused_workers"]
     assert refused["cause"] == f"does not see the data: {store}: there is no such store"
     assert "it is left out" in caplog.text
-    assert "the reading is repeated without the workers that are left out" in caplog.text
+    assert "the pass is repeated without the workers that are left out" in caplog.text

@@ -364,7 +364,7 @@ def test_an_unclosed_quote_does_not_take_all_memory(write, monkeypatch: pytest.M
 def test_a_file_that_changes_is_noticed(write) -> None:
     reader = open_csv(write("k,y\na,0\nb,1\n"), LAST)
     write("k,y\na,0\nc,1\n")
-    with pytest.raises(DataError, match="column 'k', value 'c': a text that the first reading of the column did not"):
+    with pytest.raises(DataError, match="column 'k', value 'c': a text that the first pass over the column did not"):
         read_all(reader)
 
 

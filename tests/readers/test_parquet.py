@@ -172,7 +172,7 @@ def test_categories_that_no_row_has(tmp_path: Path, save: Callable[..., str]) ->
     assert reader.header.categories == {0: ("a", "b")}
     np.testing.assert_array_equal(read_all(reader)[0][:, 0], [1, 0, nan, 1])
     save(tmp_path, c=np.array(["a", "b", "new", "b"]), y=[0, 1, 1, 0])
-    with pytest.raises(DataError, match="column 'c', value 'new': a text that the first reading of the column did not"):
+    with pytest.raises(DataError, match="column 'c', value 'new': a text that the first pass over the column did not"):
         read_all(reader)
 
 

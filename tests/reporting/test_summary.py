@@ -34,7 +34,7 @@ def test_one_data_set(folders: Folders) -> None:
     assert found.texts[1] == "It is also the best method by 1 of the 1 other metrics."
     assert found.texts[2] == "Learning one ranking took 2.000 s with elc and 2.000 s with label-entropy."
     assert found.texts[3].startswith("Its run on all 40 rows took ")
-    assert "1 reading of them" in found.texts[3]
+    assert "1 pass of them" in found.texts[3]
     (note,) = found.notes
     assert note.startswith("elc keeps 3 of 6 features: ")
     quality, seconds, chosen = found.figures

@@ -197,7 +197,7 @@ def test_the_driver_is_planned_and_refused():
     assert screen.peak_driver_bytes == pytest.approx(MESSAGE_COPIES * 8 * 10**9 + runtime.driver_bytes(), rel=0.01)
     with pytest.raises(DoesNotFitError, match="elc in the driver process"):
         ELC(10).plan(wide, replace(resources, driver_limit=2**33))
-    with pytest.raises(DoesNotFitError, match="one reading on a worker"):
+    with pytest.raises(DoesNotFitError, match="one pass on a worker"):
         ELC(10).plan(wide, Resources(2, 1, 2**32, 2**33, client=object()))
 
 

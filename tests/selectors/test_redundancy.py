@@ -340,7 +340,7 @@ def test_the_plan_refuses_what_does_not_fit(method):
     _, Y = problem()
     wide = ArrayRows(sp.csr_array((100, 40_000)), as_labels(Y[:1].repeat(100, axis=0)))
     small = Resources(2, 1, 2**29, driver_bytes() + 2**31, client=object())
-    with pytest.raises(DoesNotFitError, match=r"one reading on a worker(.|\n)*fewer than 40,000 .*n_landmarks"):
+    with pytest.raises(DoesNotFitError, match=r"one pass on a worker(.|\n)*fewer than 40,000 .*n_landmarks"):
         method(3, n_landmarks=40_000).plan(wide, small)
     with pytest.raises(DoesNotFitError, match=r"in the driver process(.|\n)*fewer than 4,000 .*n_landmarks"):
         method(3, n_landmarks=4000).plan(wide, small)

@@ -137,5 +137,5 @@ def test_as_many_partners_as_fit_are_counted_in_one_reading():
     for count in (1, 3, 6):
         tight = replace(HERE, memory_limit=int(peak(count) / 0.8) + 1)
         assert partners_that_fit(source, tight, book, 6, with_labels=True) == count
-    with pytest.raises(DoesNotFitError, match="one reading in this process"):
+    with pytest.raises(DoesNotFitError, match="one pass in this process"):
         partners_that_fit(source, replace(HERE, memory_limit=int(peak(1) / 0.8) - 8), book, 6, with_labels=True)
