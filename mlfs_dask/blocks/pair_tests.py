@@ -59,6 +59,10 @@ class PairTests(NamedTuple):
         True if the p-value is that of a skewed or heavy-tailed distribution.
     kind, test : int array
         Indices into `EFFECTS` and `TESTS`.
+    error : float64 array
+        Standard error of the effect; NaN where there is none.
+    degrees : float64 array
+        Degrees of freedom of Student's t for an interval of the effect; infinite for the normal distribution.
     """
 
     n: NDArray[Any]
@@ -70,6 +74,14 @@ class PairTests(NamedTuple):
     corrected: NDArray[np.bool_]
     kind: NDArray[Any]
     test: NDArray[Any]
+    error: Array = np.array(np.nan)
+    degrees: Array = np.array(np.inf)
+
+    @property
+    def interval(self) -> tuple[Array, Array]:
+        """Ends of the 95 % interval of the effect."""
+        margin = special.stdtrit(self.degrees, 0.975) * self.error
+        return self.effect - margin, self.effect + margin
 
 
 class PairLaw(NamedTuple):
@@ -138,7 +150,9 @@ def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
     PairTests
         The statistic is t with n − 2 degrees of freedom; within strata a normal score, whose square is the
         Cochran-Mantel-Haenszel statistic for 0/1 features. The effect is the log odds ratio for 0/1 features, with one
-        half added to every count (Haldane, Anscombe), and the difference of means otherwise.
+        half added to every count (Haldane, Anscombe), and the difference of means otherwise. Its standard error is
+        Woolf's for log odds; of a difference, that of the test: pooled over rows with and without the label, with
+        n − 2 degrees of freedom, or within strata.
 
     Notes
     -----
@@ -176,10 +190,13 @@ def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
             r = np.clip(sums.products / np.sqrt(sums.m2 * spread), -1.0, 1.0)
             statistic = r * np.sqrt(degrees / (1 - r * r))
             score = np.where(corrected, np.abs(r) * np.sqrt(np.maximum(n - 1 - sums.rank, 0)), np.abs(statistic))
+            residual = np.maximum(sums.m2 - sums.products * effect, 0.0)
+            error, freedom = np.sqrt(residual / (degrees * spread)), degrees
         else:
             tested &= law.variance > 0
             statistic = sums.products / np.sqrt(law.variance)
-            score = np.abs(statistic)
+            score, freedom = np.abs(statistic), np.array(np.inf)
+            error = np.sqrt(law.variance) / spread
     statistic = np.where(tested, statistic, np.nan)
     shape = statistic.shape
     if law.variance is None:
@@ -202,9 +219,12 @@ def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
         with np.errstate(divide="ignore", invalid="ignore"):
             smoothed = cells + 0.5
             odds = np.log(smoothed[0] * smoothed[3] / (smoothed[1] * smoothed[2]))
-            odds = np.where(odds * sums.products < 0, sums.products * (n - 1) / (sums.m2 * spread), odds)
+            turned, information = odds * sums.products < 0, sums.m2 * spread / (n - 1)
+            odds = np.where(turned, sums.products / information, odds)
+            woolf = np.sqrt(np.where(turned, 1 / information, (1 / smoothed).sum(axis=0)))
             rarest = np.minimum(positives, others) * np.minimum(ones, n - ones) / n
-        effect = np.where(law.zero_one, odds, effect)
+        effect, error = np.where(law.zero_one, odds, effect), np.where(law.zero_one, woolf, error)
+        freedom = np.where(law.zero_one, np.inf, freedom)
         exact = tested & law.zero_one & (rarest < 1 / SKEWED**2) & counted & (law.variance is None)
         if exact.any():
             n_exact, positives_exact, ones_exact, both_exact = (
@@ -215,9 +235,11 @@ def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
             test = np.where(exact, EXACT, test)
     if sums.residual_m2 is not None:  # effects of a linear model
         kind = np.full(kind.shape, DIFFERENCE)
-    effect, order = np.where(tested, effect, np.nan), _order(np.minimum(log_p, 0.0))
+    effect, error = np.where(tested, effect, np.nan), np.where(tested, error, np.nan)
+    order = _order(np.minimum(log_p, 0.0))
     n_rows, with_label = np.asarray(sums.n), np.asarray(sums.positives)
-    return PairTests(n_rows, with_label, effect, statistic, p_of_order(order), order, corrected, kind, test)
+    p = p_of_order(order)
+    return PairTests(n_rows, with_label, effect, statistic, p, order, corrected, kind, test, error, freedom)
 
 
 def _order(log_p: Array) -> Array:

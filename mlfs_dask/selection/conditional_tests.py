@@ -80,6 +80,7 @@ class ConditionalTests:
         self.any_label: Array | None = np.ones(d) if question.control == "knockoffs" else None
         self._results, self._corrected = np.full((4, q, d), np.nan), np.zeros((q, d), bool)
         self._results[3] = np.inf
+        self._freedom = np.full((q, 1), np.nan)
         self.unknown = unknown = marginal.unknown
         if len(unknown) and question.control == "knockoffs":
             raise DataError(
@@ -154,7 +155,7 @@ class ConditionalTests:
             tile[:] = np.sign(tile) * np.minimum(np.abs(tile), -ndtri(np.maximum(p, np.finfo(float).tiny) / 2))
         law = marginal.law(*np.meshgrid(tested, vary))
         skewness, kurtosis = (np.where(np.isfinite(a), a, 0.0) for a in (law.skewness, law.kurtosis))
-        freedom = n - len(vary) - 1 - rank
+        freedom = self._freedom[tested] = n - len(vary) - 1 - rank
         coefficients, t, log_p = partial_p_values(
             triangle, correlations, scored, n, freedom, lambda t: heavy_scores(t, skewness, kurtosis)
         )
@@ -200,18 +201,23 @@ class ConditionalTests:
             cure=_CURE.format(parameter("exclude"), parameter("control", "bh")),
         )
 
+    def groups(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> Array:
+        return self._marginal.groups(labels, features)
+
     def tile(self, features: slice) -> PairTests:
-        return self._tests((slice(None), features), self._n, self._positives)
+        return self._tests((slice(None), features), self._n, self._positives, self._freedom)
 
     def at(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> PairTests:
         n = np.broadcast_to(self._n, (self.shape[0], 1))
-        return self._tests((labels, features), n[labels, 0], self._positives[labels, 0])
+        return self._tests((labels, features), n[labels, 0], self._positives[labels, 0], self._freedom[labels, 0])
 
-    def _tests(self, selection: Any, n: Any, positives: Any) -> PairTests:
+    def _tests(self, selection: Any, n: Any, positives: Any, freedom: Array) -> PairTests:
         effect, statistic, p, order = (values[selection] for values in self._results)
         test = PARTIAL_T if self.any_label is None else KNOCKOFFS
         kinds = np.full(p.shape, PARTIAL_SLOPE), np.full(p.shape, test)
-        return PairTests(n, positives, effect, statistic, p, order, self._corrected[selection], *kinds)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            error = np.abs(effect / statistic)
+        return PairTests(n, positives, effect, statistic, p, order, self._corrected[selection], *kinds, error, freedom)
 
 
 def _determined(R: Array, below: float, vary: NDArray[np.intp], names: Names) -> str:

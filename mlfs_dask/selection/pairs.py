@@ -35,25 +35,6 @@ from mlfs_dask.typing import Array
 #: Bits of a float64 outside of its bin number, which has nine bits of the mantissa.
 _BIN_SHIFT = 43
 
-#: Columns of `pairs.parquet`.
-COLUMNS = (
-    "feature_index",
-    "feature",
-    "label_index",
-    "label",
-    "n",
-    "positives",
-    "effect",
-    "effect_kind",
-    "statistic",
-    "p_value",
-    "q_value",
-    "log10_p",
-    "test",
-    "corrected",
-)
-
-
 #: Hypotheses of marginal tests, and of tests given the other features.
 HYPOTHESES = (
     "marginal: the feature and the label go together",
@@ -301,29 +282,49 @@ class Pairs:
     ) -> Any:
         import pyarrow as pa
 
-        shape = tested.p_value.shape
-        n, positives, effect, statistic, p, order, corrected, kind, test = (
-            np.broadcast_to(array, shape)[selection] for array in tested
-        )
-        knockoffs = self.question.control == "knockoffs"  # without p-values
-        log_p = np.full(len(p), np.nan) if knockoffs else np.where(np.isnan(p), np.nan, order)
-        columns = [
-            _column(features if self.features is None else self.features[features]),
-            names[0].take(_column(features)),
-            _column(labels),
-            names[1].take(_column(labels)),
-            _column(n),
-            _column(positives),
-            _column(effect),
-            names[2].take(_column(kind)),
-            _column(statistic),
-            _column(np.full(len(p), np.nan) if knockoffs else p),
-            _column(self.adjusted.at(p)),
-            _column(log_p),
-            names[3].take(_column(test)),
-            pa.array(corrected, pa.bool_()),
-        ]
-        return pa.RecordBatch.from_arrays(columns, names=list(COLUMNS))
+        def chosen(values: NDArray[Any]) -> NDArray[Any]:
+            of_rows: NDArray[Any] = np.broadcast_to(values, tested.p_value.shape)[selection]
+            return of_rows
+
+        p = chosen(tested.p_value)
+        knockoffs = np.nan if self.question.control == "knockoffs" else 1.0  # without p-values
+        groups = self.tests.groups(labels, features)
+        low, high = tested.interval
+        columns = {
+            "feature_index": _column(features if self.features is None else self.features[features]),
+            "feature": names[0].take(_column(features)),
+            "label_index": _column(labels),
+            "label": names[1].take(_column(labels)),
+            "n": _column(chosen(tested.n)),
+            "positives": _column(chosen(tested.positives)),
+            "effect": _column(chosen(tested.effect)),
+            "effect_kind": names[2].take(_column(chosen(tested.kind))),
+            "statistic": _column(chosen(tested.statistic)),
+            "p_value": _column(knockoffs * p),
+            "q_value": _column(self.adjusted.at(p)),
+            "log10_p": _column(np.where(np.isnan(p), np.nan, knockoffs * chosen(tested.order))),
+            "test": names[3].take(_column(chosen(tested.test))),
+            "corrected": pa.array(chosen(tested.corrected), pa.bool_()),
+            "standard_error": _column(chosen(tested.error)),
+            "effect_low": _column(chosen(low)),
+            "effect_high": _column(chosen(high)),
+            "mean_in": _column(groups[0]),
+            "mean_out": _column(groups[1]),
+            "nonzero_in": _column(groups[2]),
+            "nonzero_out": _column(groups[3]),
+            "log2_fold_change": _column(self._fold_change(groups[0], groups[1])),
+        }
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def _fold_change(self, mean_in: Array, mean_out: Array) -> Array:
+        """Return log2 of the ratio of two means, each with the pseudocount; NaN unless both are positive then."""
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            if self.question.log_base is not None:
+                scale = np.log(self.question.log_base)
+                mean_in, mean_out = np.expm1(mean_in * scale), np.expm1(mean_out * scale)
+            both = [np.maximum(mean + self.question.pseudocount, 0.0) for mean in (mean_in, mean_out)]
+            change: Array = np.log2(both[0]) - np.log2(both[1])
+        return np.where(np.isfinite(change), change, np.nan)
 
     def table(self) -> Any:
         """Return the table as a `pyarrow.Table`."""
@@ -419,13 +420,28 @@ def run_tests(question: PairQuestion, readings: Readings, features: NDArray[np.i
         raise UnknownLabelsFound(np.flatnonzero(unknown))
     gram = [results.pop(1)] if question.given_others else []
     tests = SumTests(source, results)
+    counts = question.rows is not None and (tests.like_counts or (tests.whole and question.log_base is not None))
+    warnings: list[Warning] = [UserWarning(_counts_text(question))] if counts else []
     if not gram:
-        return Pairs(tests, question, *names, features=features)
-    given_others = ConditionalTests(tests, gram[0], question, readings.names)
-    pairs = Pairs(given_others, question, *names, features=features)
-    if len(given_others.untested):
-        pairs.warnings = [UserWarning(_untested_text(given_others, readings.names))]
+        pairs = Pairs(tests, question, *names, features=features)
+    else:
+        given_others = ConditionalTests(tests, gram[0], question, readings.names)
+        pairs = Pairs(given_others, question, *names, features=features)
+        if len(given_others.untested):
+            warnings.append(UserWarning(_untested_text(given_others, readings.names)))
+    pairs.warnings = warnings
     return pairs
+
+
+def _counts_text(question: PairQuestion) -> str:
+    if question.log_base is not None:
+        wrong = f"all values are whole numbers, and {parameter('log_base')} takes them for logarithms"
+    else:
+        wrong = "values look like counts that are not normalised: differences of rows in their totals enter the tests"
+    return (
+        f"{wrong}. Divide each row by its total and take log(1 + x), as sc.pp.normalize_total and sc.pp.log1p do, then "
+        f"give {parameter('log_base', 'e')}; or leave {parameter('log_base')} out for values of another kind"
+    )
 
 
 def _untested_text(tests: ConditionalTests, names: Names) -> str:

@@ -7,6 +7,7 @@ the question's view.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import typing
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Asked, Cost, Names, Plan, Reading, project, require_driver
 from mlfs_dask.selectors.pairs import PAIR_TESTS, PairQuestion, pair_statistics, pairs_workspace
-from mlfs_dask.selectors.parameters import Param, Parameter, read_parameter
+from mlfs_dask.selectors.parameters import Param, Parameter, is_number, read_parameter
 from mlfs_dask.selectors.scores import AUTO, count_kept
 from mlfs_dask.statistics.counts import CodeTests
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram
@@ -86,6 +87,15 @@ class Question:
             metavar="best:N|significant|all",
         ),
     ] = None
+    log_base: Annotated[
+        str | float | None,
+        Param(
+            "Base of the logarithms log(1 + x) that the values of X are, for fold changes in the table of pairs: e for "
+            "scanpy's log1p, or a number. Without it the values themselves are compared.",
+            metavar="e|NUMBER",
+        ),
+    ] = None
+    pseudocount: Annotated[float, Param("Number added to both means of a fold change in the table of pairs.")] = 1e-9
     per_label: Annotated[
         int | None, Param("Number of most significant features to keep for every label, by the tests of pairs.")
     ] = None
@@ -213,6 +223,8 @@ class Question:
             self._check_groups()
         tested = self.is_auto or self.pair_question is not None
         self._require_effect("fdr", tested, parameter("n_features_to_select", AUTO), parameter("pairs"))
+        for name in ("log_base", "pseudocount"):
+            self._require_effect(name, self.pairs is not None, parameter("pairs"))
         self._require_effect("group_by", self.groups is not None, parameter("groups"))
         if self.start_ is not None and not self.method.chooses_in_turn:
             raise UsageError(
@@ -274,7 +286,22 @@ class Question:
         rows, _, best = (self.pairs or "").partition(":")
         best_of_label = max(int(best or 0), self.per_label or 0)
         control = self.control or "bh"
-        return PairQuestion(rows or None, best_of_label, control, self.fdr, self.method.seed, self.min_labels or 0)
+        further = self.method.seed, self.min_labels or 0, self._log_base, self.pseudocount
+        return PairQuestion(rows or None, best_of_label, control, self.fdr, *further)
+
+    @property
+    def _log_base(self) -> float | None:
+        """Value of `log_base` as a number.
+
+        Raises
+        ------
+        UsageError
+            If it is neither "e" nor a number above 1.
+        """
+        base = math.e if self.log_base == "e" else self.log_base
+        if base is not None and not (is_number(base) and float(base) > 1):
+            raise UsageError(f"{parameter('log_base')} must be 'e' or a number above 1; got {self.log_base!r}")
+        return None if base is None else float(base)
 
     # ------------------------------------------------------------------ features and rows
 
@@ -737,6 +764,7 @@ def _with_pairs(cost: Cost, view: Profile | RowSource, pairs: PairQuestion, *, f
         sums = numbers(sum(statistic.result_bytes for statistic in statistics))
         if len(unknown_labels(view)):
             sums += 4 * profile.q * profile.d  # means, squares and shapes of features over the rows of each label
+        sums += profile.q * profile.d * bool(profile.covariates)  # sums that are not adjusted
         index = next((i for i, step in enumerate(steps) if _reads_rows(step)), 0)
         step = steps[index] if steps else ""
         if isinstance(step, Reading) and _reads_rows(step) and step.times == 1 and not first:

@@ -24,15 +24,16 @@ from mlfs_dask.blocks.pair_tests import (
     p_of_order,
     skewness_of_share,
 )
-from mlfs_dask.blocks.rounding import SAME
+from mlfs_dask.blocks.rounding import ROUNDING, SAME
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError, parameter
-from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
+from mlfs_dask.rows.contract import FeatureInfo, Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.solvers.partial_tests import KNOCKOFF_MATRICES, LABEL_MATRICES, TEST_MATRICES
 from mlfs_dask.statistics.covariates import Adjustment, covariate_products
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram
 from mlfs_dask.statistics.moments import FeatureShapes, Shapes
-from mlfs_dask.statistics.products import label_products
+from mlfs_dask.statistics.nonzeros import NonzeroCounts
+from mlfs_dask.statistics.products import LabelMoments, label_products
 from mlfs_dask.typing import Array, join_terms, numbers
 
 #: What a reading for pairs alone is called.
@@ -47,7 +48,7 @@ SORTED_PAIRS = 2**24
 ARROW_BYTES = 40 * 2**20
 
 #: Arrays of the size of a tile that a test holds.
-TILE_ARRAYS = 30
+TILE_ARRAYS = 34
 
 Control = Literal["bh", "by", "holm", "partial", "knockoffs"]
 
@@ -73,6 +74,10 @@ class PairQuestion:
         Of knockoffs.
     min_labels : int
         Labels with which features are to go; 0: none are asked for.
+    log_base : float or None
+        Base of the logarithms that the values are, log(1 + x); None: the values are no logarithms.
+    pseudocount : float
+        Number added to both means of a fold change.
     """
 
     rows: str | None
@@ -81,6 +86,8 @@ class PairQuestion:
     level: float
     seed: int = 0
     min_labels: int = 0
+    log_base: float | None = None
+    pseudocount: float = 1e-9
 
     @property
     def given_others(self) -> bool:
@@ -132,8 +139,19 @@ def pair_statistics(source: Profile | RowSource, question: PairQuestion) -> tupl
         statistics.append(FeatureShapes(profile.d, unknown_labels(source), *of_strata))
     elif kinds is None or not (kinds == 2).all():
         statistics.append(FeatureShapes(profile.d, unknown_labels(source)))
+    if question.rows is not None and not (profile.numeric or _nonzero_known(source).all()):
+        statistics.append(NonzeroCounts(profile.d, profile.q, unknown_labels(source)))
     of_covariates = covariate_products(source)
     return tuple(statistics if of_covariates is None else [*statistics, of_covariates])
+
+
+def _nonzero_known(source: Profile | RowSource) -> NDArray[np.bool_]:
+    """Mask of the features whose share of nonzero values is known: 0/1 features, and those that are never 0."""
+    info = FeatureInfo() if isinstance(source, Profile) else source.features
+    known = np.zeros(profile_of(source).d, dtype=bool)
+    if info.minimum is not None and info.maximum is not None:
+        known |= (info.minimum > 0) | (info.maximum < 0)
+    return known if info.n_categories is None else known | (info.n_categories == 2)
 
 
 class SumTests:
@@ -149,6 +167,10 @@ class SumTests:
     ----------
     moments : LabelMoments
         Adjusted for covariates.
+    like_counts : bool
+        True if the values of most features look like counts that are not normalised.
+    whole : bool
+        True if all values look like whole numbers, some others than 0 and 1.
     adjustment : Adjustment or None
     unknown : int64 array, shape (u,)
         Labels that may have unknown entries.
@@ -159,6 +181,8 @@ class SumTests:
         self.unknown: NDArray[np.int64] = unknown_labels(source)
         adjustment: Adjustment | None = shapes.pop() if source.covariates is not None else None
         self._targets = source.targets if source.profile.numeric else None
+        self._nonzeros = shapes.pop() if shapes and isinstance(shapes[-1], np.ndarray) else None
+        self._raw, self._two = moments, source.features.n_categories
         self.shape: tuple[int, int] = moments.products.shape
         terms, mean = moments.terms, moments.known_mean
         m2, share, n = moments.m2[np.newaxis], moments.mean[np.newaxis], np.asarray(terms.n).reshape(-1, 1)
@@ -179,6 +203,7 @@ class SumTests:
             # A 0/1 feature in which missing values are filled with a share: x² is less than x there.
             ones = moments.n * share
             zero_one = np.abs(m2 + ones * share - ones) <= SAME * ones
+        self.whole, self.like_counts = _whole_numbers(moments, zero_one[0])
         if adjustment is not None:
             moments = adjustment.moments(moments)
             terms = moments.terms
@@ -207,11 +232,41 @@ class SumTests:
             return tests
         effect = quotient(sums.products, sums.m2) * self._targets.scale[labels]
         effect = np.where(np.isnan(tests.effect), np.nan, effect)
-        return tests._replace(positives=np.array(np.nan), effect=effect, kind=np.array(SLOPE))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            error = np.abs(effect / tests.statistic)
+        return tests._replace(positives=np.array(np.nan), effect=effect, kind=np.array(SLOPE), error=error)
 
     def law(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> PairLaw:
         """Return the facts about the null distribution of the tests of chosen pairs."""
         return self._terms(labels, features)[1]
+
+    def groups(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> Array:
+        """Return means in rows with and without the label, then shares of nonzero values, of chosen pairs, (4, m).
+
+        Means are those of X as it is, not adjusted for covariates, over the rows where the label is known. Numeric
+        targets have none.
+        """
+        if self._targets is not None:
+            return np.full((4, len(labels)), np.nan)
+        of, place = self._raw, self._place[labels]
+        mean, n, positives = of.mean[features], np.full(len(labels), of.n), of.positives[labels]
+        partly = np.flatnonzero(place)
+        if of.known is not None:
+            mean[partly] = of.known.mean[place[partly] - 1, features[partly]]
+            n, positives = of.known.n[labels], of.known.positives[labels]
+        products = of.products[labels, features]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = means = np.stack([mean + products / positives, mean - products / (n - positives)])
+            if self._nonzeros is None:  # of 0/1 features the means, and others are never 0
+                shares = np.where(False if self._two is None else self._two[features] == 2, means, 1.0)
+            else:
+                with_label, rows = self._nonzeros[1 + labels, features], self._nonzeros[0, features]
+                rows[partly] -= self._nonzeros[self.shape[0] + place[partly], features[partly]]
+                shares = np.stack([with_label / positives, (rows - with_label) / (n - positives)])
+        groups: Array = np.concatenate([means, shares])
+        groups[::2, positives == 0] = np.nan
+        groups[1::2, positives == n] = np.nan
+        return groups
 
     def _terms(self, labels: NDArray[np.intp], features: Any) -> tuple[Sums, PairLaw]:
         """Sums and law of labels, in a column or each with a feature of its own, with a tile of features or some."""
@@ -261,6 +316,20 @@ class SumTests:
         return PairLaw(mean, zero_one, skewness, kurtosis, variance)
 
 
+def _whole_numbers(moments: LabelMoments, zero_one: NDArray[np.bool_]) -> tuple[bool, bool]:
+    """Return whether sums are those of whole numbers, and whether these look like counts that are not normalised.
+
+    Counts of genes or words are mostly 0, and vary by more than a Poisson variable with their mean: of most
+    features that are not 0/1, the mean is below 1 and the variance above it. Genotypes 0, 1, 2 vary by less.
+    """
+    total, mean = moments.n * moments.mean, moments.mean[~zero_one]
+    squares = moments.m2 + total * moments.mean
+    near = [np.abs(sums - np.rint(sums)) <= ROUNDING * (1 + squares) for sums in (total, squares)]
+    whole = len(mean) > 0 and bool(np.logical_and(*near).all() and (mean >= 0).all())
+    spread = (mean < 1) & (moments.m2[~zero_one] > moments.n * mean)
+    return whole, whole and 2 * int(np.count_nonzero(spread)) > len(spread)
+
+
 class CountTests:
     """Tests from counts of codes: `code_tests`.
 
@@ -280,6 +349,9 @@ class CountTests:
         self.shape: tuple[int, int] = results.shape[1:]
         self._results, self._ordered, self._test = results, ordered, test
         self._n, self._positives = np.asarray(n).reshape(-1, 1), positives[:, np.newaxis]
+
+    def groups(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> Array:
+        return np.full((4, len(labels)), np.nan)  # counts of codes have no means
 
     def tile(self, features: slice) -> PairTests:
         return self._tests(self._results[..., features], self._ordered[features], self._n, self._positives)

@@ -1,0 +1,164 @@
+"""Columns of the table of pairs: errors, intervals, means, shares of nonzero values, fold changes."""
+
+import warnings
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from scipy import sparse as sp
+from scipy import stats
+
+from mlfs_dask.errors import UsageError
+from mlfs_dask.selection.estimator import get_estimator
+from tests.problems import quiet
+
+
+def expression(seed=0, n=150, q=3, unknown=False):
+    """Logarithms of counts, mostly 0, a 0/1 feature, one that is never 0, and labels, some of them unknown."""
+    rng = np.random.default_rng(seed)
+    Y = (rng.random((n, q)) < [0.5, 0.2, 0.1]).astype(np.int8)
+    X = np.log1p(rng.poisson(rng.gamma(1, 1, 8), (n, 8)) * rng.uniform(0.5, 2, (n, 1)))
+    X[:, 1] += Y[:, 0] * X[:, 1]
+    X[:, 6], X[:, 7] = rng.random(n) < 0.2 + 0.3 * Y[:, 1], rng.normal(30, 1, n)
+    if unknown:
+        Y[rng.random(n) < 0.3, 1] = -1
+    return X, Y
+
+
+def table_of(X, Y, method="br-cc", weights=None, **parameters):
+    asked = {"n_features_to_select": 2, "pairs": "all", **parameters}
+    fit = {name: asked.pop(name) for name in ("covariates", "strata") if name in asked}
+    selector = get_estimator(method)(**asked)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        selector.fit(X, Y, **fit, **({} if weights is None else {"sample_weight": weights}))
+    return selector.pairs_.to_pandas().set_index(["label_index", "feature_index"])
+
+
+def test_errors_and_intervals_are_those_of_scipy_and_statsmodels():
+    X, Y = expression()
+    table = table_of(X, Y)
+    for (label, feature), pair in table.iterrows():
+        x, y = X[:, feature], Y[:, label]
+        if pair["effect_kind"] == "difference of means":
+            expected = stats.ttest_ind(x[y == 1], x[y == 0]).confidence_interval(0.95)
+            error = (x[y == 1].mean() - x[y == 0].mean()) / pair["statistic"]
+        else:
+            counts = [[np.sum((x == a) & (y == b)) for b in (1, 0)] for a in (1, 0)]
+            odds = sm.stats.Table2x2(np.array(counts) + 0.5)
+            expected, error = odds.log_oddsratio_confint(0.05), odds.log_oddsratio_se
+        np.testing.assert_allclose(pair[["effect_low", "effect_high"]].astype(float), expected, rtol=1e-9)
+        np.testing.assert_allclose(pair["standard_error"], error, rtol=1e-9)
+    assert set(table["effect_kind"]) == {"difference of means", "log odds ratio"}
+
+
+def test_adjusted_effects_have_the_errors_of_a_linear_model():
+    X, Y = expression()
+    C = np.random.default_rng(1).normal(size=(len(X), 2)) + Y[:, :1]
+    table = table_of(X, Y, covariates=C)
+    given_others = table_of(X, Y, control="partial")
+    for label in range(3):
+        for feature in range(8):
+            fitted = sm.OLS(X[:, feature], sm.add_constant(np.column_stack([Y[:, label], C]))).fit()
+            pair = table.loc[(label, feature)]
+            expected = [fitted.params[1], fitted.bse[1], *fitted.conf_int()[1]]
+            columns = ["effect", "standard_error", "effect_low", "effect_high"]
+            np.testing.assert_allclose(pair[columns].astype(float), expected, rtol=1e-9)
+        if label == 2:  # too few rows with the label
+            continue
+        fitted = sm.OLS(Y[:, label], sm.add_constant(X)).fit()
+        pair = given_others.loc[label]
+        skewed = pair["corrected"].to_numpy()
+        np.testing.assert_allclose(pair["effect"], fitted.params[1:], rtol=1e-7)
+        np.testing.assert_allclose(pair["standard_error"][~skewed], fitted.bse[1:][~skewed], rtol=1e-7)
+        np.testing.assert_allclose(pair["effect_high"][~skewed], fitted.conf_int()[1:, 1][~skewed], rtol=1e-7)
+    strata = table_of(X, Y, strata=np.arange(len(X)) % 3)
+    np.testing.assert_allclose(strata["effect"] / strata["standard_error"], strata["statistic"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("put", ["dense", "sparse", "dask", "never zero", "0/1"])
+@pytest.mark.parametrize("rows", ["all", "unknown", "weighted", "covariates"])
+def test_means_and_shares_are_those_of_the_rows_with_and_without_the_label(put, rows):
+    X, Y = expression(unknown=rows in ("unknown", "covariates"))
+    if put == "never zero":
+        X = X + 1.0
+    if put == "0/1":
+        X = (X > 1).astype(float)
+    weights = np.random.default_rng(2).integers(0, 3, len(X)) if rows == "weighted" else None
+    further = {"covariates": np.arange(len(X)) % 7.0} if rows == "covariates" else {}
+    given_X = {"sparse": sp.csr_array, "dask": lambda X: da.from_array(X, chunks=(40, 5))}.get(put, np.array)(X)
+    table = table_of(given_X, Y, weights=weights, **further)
+    counted = np.ones(len(X)) if weights is None else weights
+    for (label, feature), pair in table.iterrows():
+        for name, value in (("in", 1), ("out", 0)):
+            group = Y[:, label] == value
+            values, of_group = X[group, feature], counted[group]
+            assert pair[f"mean_{name}"] == pytest.approx(np.average(values, weights=of_group), rel=1e-9)
+            assert pair[f"nonzero_{name}"] == pytest.approx(np.average(values != 0, weights=of_group), rel=1e-12)
+
+
+def test_a_store_whose_features_are_never_0_has_no_further_statistic(tmp_path):
+    from mlfs_dask.rows.sources import as_rows
+    from mlfs_dask.selectors.pairs import PairQuestion, pair_statistics
+    from mlfs_dask.storage.opening import open_dataset
+    from tests.storage.stores import make_store
+
+    X, Y = expression()
+    kinds = {}
+    for name, values in (("zeros", X), ("never", X + 1.0), ("two", (X > 1).astype(float))):
+        rows = open_dataset(str(make_store(tmp_path / name, values, Y))).rows
+        kinds[name] = [statistic.kind for statistic in pair_statistics(rows, PairQuestion("all", 0, "bh", 0.1))]
+        table = table_of(rows, None)
+        np.testing.assert_allclose(
+            table["nonzero_in"].loc[0], (values[Y[:, 0] == 1] != 0).mean(axis=0), rtol=1e-12, err_msg=name
+        )
+    assert ["nonzeros" in of for of in kinds.values()] == [True, False, False]
+    unasked = pair_statistics(as_rows(X, Y), PairQuestion(None, 0, "bh", 0.1))
+    assert "nonzeros" not in [statistic.kind for statistic in unasked]
+
+
+@pytest.mark.parametrize("base", [None, "e", 2])
+def test_fold_changes_are_defined_as_in_scanpy(base):
+    """rank_genes_groups: log2((expm1(mean in · ln base) + 1e-9) / (expm1(mean out · ln base) + 1e-9))."""
+    X, Y = expression()
+    X[:, 5] -= 1.0  # scaled values have no fold change
+    table = table_of(X, Y, log_base=base, pseudocount=1e-9)
+    for (label, feature), pair in table.iterrows():
+        means = np.array([X[Y[:, label] == value, feature].mean() for value in (1, 0)])
+        if base is not None:
+            means = np.expm1(means * np.log(np.e if base == "e" else base))
+        if (means + 1e-9 > 0).all():
+            assert pair["log2_fold_change"] == pytest.approx(np.log2(np.divide(*(means + 1e-9))), rel=1e-9)
+        else:
+            assert np.isnan(pair["log2_fold_change"])
+    assert table["log2_fold_change"].isna().any()
+    assert table_of(X, Y, pseudocount=1.0)["log2_fold_change"].abs().max() < table["log2_fold_change"].abs().max()
+
+
+def test_counts_that_are_not_normalised_are_told():
+    rng = np.random.default_rng(0)
+    counts, Y = rng.poisson(rng.gamma(0.3, 1, (200, 30))), (rng.random((200, 2)) < 0.3).astype(np.int8)
+    for X, asked, text in (
+        (sp.csr_array(counts), {}, "values look like counts that are not normalised"),
+        (rng.integers(0, 9, (200, 5)), {"log_base": "e"}, r"all values are whole numbers, and .*log_base.* logarithms"),
+    ):
+        with pytest.warns(UserWarning, match=text):
+            get_estimator("br-cc")(2, pairs="best:1", **asked).fit(X, Y)
+    normal = np.log1p(1e4 * counts / counts.sum(axis=1, keepdims=True))
+    genotypes = rng.binomial(2, rng.uniform(0.01, 0.5, 30), (200, 30))
+    for X, asked in ((normal, {"log_base": "e"}), (genotypes, {}), (counts > 0, {})):
+        get_estimator("br-cc")(2, pairs="best:1", **asked).fit(X, Y)  # warnings are errors
+    get_estimator("br-cc")(2, per_label=1).fit(counts, Y)
+
+
+def test_parameters_of_the_table_are_checked_and_every_column_is_documented():
+    X, Y = expression()
+    with pytest.raises(UsageError, match="log_base must be 'e' or a number above 1; got 1"):
+        table_of(X, Y, log_base=1)
+    with pytest.raises(UsageError, match="pseudocount changes nothing without pairs"):
+        table_of(X, Y, pairs=None, pseudocount=1.0)
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "pairs.md").read_text()
+    table = quiet(get_estimator("chi2")(2, pairs="all"), X, Y).pairs_.to_pandas()
+    assert [column for column in table if f"`{column}`" not in page] == []
+    assert table[["standard_error", "mean_in", "nonzero_out", "log2_fold_change"]].isna().all(axis=None)
