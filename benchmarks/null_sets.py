@@ -142,7 +142,7 @@ def kept(law: str, control: str, seed: int, planted: bool) -> tuple[float, float
             return number, np.nan
         tested = get_estimator("chi2" if control == "chi2" else "br-cc")(1, pairs="all", **asked)
         table = tested.fit(X, Y, strata=batch).pairs_
-    p = table["p_value"].to_numpy(zero_copy_only=False).astype(float)
+    p = table["p_value"].to_numpy()
     return number, float(np.mean(p[~np.isnan(p)] < 0.05))
 
 

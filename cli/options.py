@@ -462,7 +462,7 @@ def file_options(command: Decorated) -> Decorated:
         labels |= {name: read_names(value) for name, value in labels.items() if isinstance(value, tuple)}
         labels["columns"] = labels["columns"] or None
         labels["classes"] |= labels["separator"] is not None
-        said = {"format": format, "keys": _read_keys(keys), "drop": read_names(drop)}
+        said = {"format": format, "keys": read_keys(keys), "drop": read_names(drop)}
         file = {name: value for name, value in said.items() if value}
         if (spec := LabelSpec(**labels)) != LabelSpec():
             file["labels"] = spec
@@ -473,7 +473,8 @@ def file_options(command: Decorated) -> Decorated:
     return decorated
 
 
-def _read_keys(keys: tuple[str, ...]) -> dict[str, str]:
+def read_keys(keys: tuple[str, ...]) -> dict[str, str]:
+    """Return the values of --key by name."""
     pairs = {}
     for key in keys:
         name, equals, value = key.partition("=")

@@ -20,6 +20,7 @@ _PLACES = {
     "Dataset": "mlfs_dask.storage.dataset",
     "LabelSpec": "mlfs_dask.readers.base",
     "MLkNN": "mlfs_dask.evaluation.mlknn",
+    "annotate": "mlfs_dask.selection.annotate",
     "append": "mlfs_dask.storage.append",
     "cache": "mlfs_dask.engine.cache",
     "compare": "mlfs_dask.evaluation.comparison",

@@ -85,7 +85,7 @@ def open_anndata(
         if open_store is not None and "format_version" in root.attrs.get("mlfs", ()):
             return open_store(path, spec)
         _element(root, spec.keys.get("x", "X"), path)
-        feature_names = _feature_names(root, spec, path)
+        names = feature_names(root, spec, path)
         label_names = _label_names(root, spec, path)
         # Columns of a table are texts, too, and tell themselves what their values mean.
         meaning = DEFAULT_VALUES if _label_columns(root, spec, path) else None
@@ -97,7 +97,7 @@ def open_anndata(
         path,
         opener,
         spec,
-        feature_names=feature_names,
+        feature_names=names,
         label_names=label_names,
         categories=categories,
         minus_one=minus_one,
@@ -150,8 +150,14 @@ def _element(root: Any, key: str, path: str) -> Any:
     raise DataError(f"there is no {key}; there is {there}", file=path, cure=cure)
 
 
-def _feature_names(root: Any, spec: FileSpec, path: str) -> tuple[str, ...] | None:
-    """Names of the features: the index of the frame that describes X, or what `names` of the keys says."""
+def feature_names(root: Any, spec: FileSpec, path: str) -> tuple[str, ...] | None:
+    """Return the names of the features: the index of the frame that describes X, or what `names` of the keys says.
+
+    Raises
+    ------
+    DataError
+        If a name occurs twice, or the column of names does not exist.
+    """
     _, frame = _frames(spec)
     key, columns = spec.keys.get("names"), tuple[str, ...]()
     if key is not None and "/" in key and key in root:

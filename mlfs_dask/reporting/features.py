@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,12 +11,11 @@ from numpy.typing import NDArray
 
 from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
-from mlfs_dask.files.object_store import is_url, open_objects
 from mlfs_dask.reporting.comparison_folder import anchor
 from mlfs_dask.reporting.contents import LabelledRun
 from mlfs_dask.reporting.figures import DASHES, Figure, Marks, Styles, image_map, lines_plot, rows_plot, signed_map
 from mlfs_dask.reporting.tables import Block, Section, Table, first_of
-from mlfs_dask.selection.runs import PAIRS, read_redundancy
+from mlfs_dask.selection.runs import Run, read_redundancy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -344,23 +342,18 @@ def pairs_section(runs: Sequence[LabelledRun]) -> Section:
     """A picture and a table of the pairs of each run that has a table of them."""
     section = Section("pairs", "Which features, for which labels")
     for labelled in runs:
-        table = _pairs_of(labelled)
+        table = _pairs_of(labelled.run)
         if table is not None and len(table):
             section.blocks.append(_pairs_block(labelled, table))
     return section
 
 
-def _pairs_of(labelled: LabelledRun) -> pd.DataFrame | None:
+def _pairs_of(run: Run) -> pd.DataFrame | None:
     """Tested pairs of the first features of a ranking; None where a run has no table."""
-    from pyarrow import parquet
-
-    folder = labelled.run.path
-    objects = open_objects(folder)
-    if not objects.exists(PAIRS):
+    found = run.pairs(run.ranking[: max(MAX_PAIRED, min(run.k, 10 * MAX_PAIRED))].tolist())
+    if found is None:
         return None
-    file: Any = io.BytesIO(objects.read(PAIRS)) if is_url(folder) else f"{folder}/{PAIRS}"
-    first = labelled.run.ranking[: max(MAX_PAIRED, min(labelled.run.k, 10 * MAX_PAIRED))].tolist()
-    table = parquet.read_table(file, filters=[("feature_index", "in", first)]).to_pandas()
+    table = found.to_pandas()
     if "log10_p" not in table:  # of an earlier version
         table["log10_p"] = np.log10(table["p_value"].where(table["p_value"] > 0))
     return table.dropna(subset=["q_value"])

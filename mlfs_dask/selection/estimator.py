@@ -10,7 +10,7 @@ import textwrap
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,11 +41,15 @@ from mlfs_dask.selection.containers import (
 from mlfs_dask.selection.fit import OpenedRows, Report, fit, open_rows, resolve_names
 from mlfs_dask.selection.labels import labels_and_names, targets_and_names
 from mlfs_dask.selection.question import Question, ask, parameters_of
+from mlfs_dask.selection.runs import COLUMNS, LABEL_COLUMNS, REPLICATE_COLUMNS, SHARED, Run
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Names, Plan
 from mlfs_dask.statistics.write_rows import ArraySink, RowSink
 from mlfs_dask.typing import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Values of `target_type`.
 TARGET_TYPES = ("labels", "continuous")
@@ -62,8 +66,11 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         Larger is better.
     ranking_ : int64 array, shape (d,)
         Feature indices, best first: by score, ties by lower index; for methods that choose one feature after another,
-        in the order of the choice; with n_features_to_select="auto", the discovered features before the others. (Unlike
-        `ranking_` of scikit-learn's RFE, which holds ranks.)
+        in the order of the choice; with n_features_to_select="auto", the discovered features before the others.
+        ``ranking_[0]`` is the best feature. `ranking_` of scikit-learn's RFE is `ranks_` here.
+    ranks_ : int64 array, shape (d,)
+        Rank of each feature, from 1, in the order of the columns of X. (RFE gives rank 1 to all chosen features;
+        `ranks_` gives each feature its own rank, and the chosen ones have ranks 1 to k.)
     support_ : bool array, shape (d,)
         Mask of the k chosen features.
     report_ : Report
@@ -78,9 +85,8 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         Range of ranks, from 1, of each feature in nine of ten resamples. Only with resamples.
     selection_frequency_ : float64 array, shape (d,)
         Share of the resamples in which each feature is among the k best. Only with resamples.
-    pairs_ : pyarrow.Table
-        Label-feature pairs, with the columns of `pairs.parquet`; `pairs_.to_pandas()` and `polars.from_arrow(pairs_)`
-        convert it to data frames. Only with pairs.
+    pairs_ : pandas.DataFrame
+        Label-feature pairs, with the columns of `pairs.parquet`. Only with pairs.
     clusters_ : structured array
         Chosen features, and features whose correlation with one of them reaches `prune` or `redundancy`: number of the
         cluster, feature, its representative, correlation with it. Only with `prune` or `redundancy`.
@@ -171,10 +177,10 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, sample_weight: Any = None, **of_rows: Any) -> Self:
         question = self.make_question()
         fitted = fit(question, self._open(X, y), sample_weight, **of_rows)
-        for name in ("q_values_", "rank_intervals_", "selection_frequency_", "labels_", "pairs_", "clusters_"):
+        for name in ("q_values_", "rank_intervals_", "selection_frequency_", "labels_", "clusters_"):
             self.__dict__.pop(name, None)  # from an earlier fit
-        if fitted.pairs is not None and question.pairs is not None:
-            self.pairs_ = fitted.pairs.table()
+        self._columns = fitted.columns
+        self._pairs = fitted.pairs.table() if fitted.pairs is not None and question.pairs is not None else None
         self._fitted = replace(fitted, pairs=None)  # the sums of the pairs are large
         self.scores_, self.ranking_, self.support_ = fitted.scores, fitted.ranking, fitted.support
         self.report_ = fitted.report
@@ -223,6 +229,57 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             )
         columns = np.flatnonzero(self.support_)
         return _take_columns(X, columns) if lazy else columns_of_block(X, columns)
+
+    @property
+    def ranks_(self) -> NDArray[np.int64]:
+        """Rank of each feature, from 1, in the order of the columns of X."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"{type(self).__name__} has no ranks_ before a fit")
+        ranks = np.empty(len(self.ranking_), np.int64)
+        ranks[self.ranking_] = np.arange(1, len(ranks) + 1)
+        return ranks
+
+    @property
+    def pairs_(self) -> pd.DataFrame:
+        """Label-feature pairs, with the columns of `pairs.parquet`. Only with pairs."""
+        pairs: Any = getattr(self, "_pairs", None)
+        if pairs is None:
+            raise AttributeError(f"{type(self).__name__} has no pairs_ before a fit with pairs")
+        return pairs.to_pandas()
+
+    def ranking_frame(self) -> pd.DataFrame:
+        """Return all features, best first, with the columns of `ranking.csv`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            rank (from 1), feature_index, feature_name, score, and, where the fit has them, significant_labels,
+            best_label, q_value, rank_low, rank_high, selection_frequency, shared, group, group_score. Features
+            without names are called x0, x1, ...
+        """
+        import pandas as pd
+
+        run = self.as_run()
+        values = (np.arange(1, len(run.ranking) + 1), run.ranking, run.feature_names, run.scores)
+        further = {name: column[self.ranking_] for name, column in self._columns.items()}
+        return pd.DataFrame(dict(zip(COLUMNS, values, strict=True)) | further)
+
+    def as_run(self) -> Run:
+        """Return the fit as a run, as `read_run` returns it from a folder."""
+        check_is_fitted(self)
+        ranking, names = self.ranking_, self._fitted.names.features
+        found: dict[str, Any] = {name: column[ranking] for name, column in self._columns.items()}
+        return Run(
+            "",
+            ranking,
+            self.scores_[ranking],
+            [f"x{f}" if names is None else str(names[f]) for f in ranking.tolist()],
+            self.report_.to_dict(),
+            {name: found[name] for name in REPLICATE_COLUMNS if name in found},
+            found.get(SHARED),
+            {name: found[name] for name in LABEL_COLUMNS if name in found},
+            self._pairs,
+        )
 
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self)

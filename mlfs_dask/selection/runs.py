@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.json_text import as_json, parse_json
-from mlfs_dask.files.object_store import ROOT_KEY, local_file, open_objects
+from mlfs_dask.files.object_store import ROOT_KEY, is_url, local_file, open_objects
 from mlfs_dask.files.publish import check_place, read_text, write_folder
 from mlfs_dask.storage.subset_spec import origin_of
 from mlfs_dask.typing import Array
@@ -37,6 +37,8 @@ COLUMNS = ("rank", "feature_index", "feature_name", "score")
 CLUSTER_COLUMNS = ("cluster", "feature_index", "feature", "representative", "similarity", "chosen", "rank")
 #: Further columns, if the run shuffled labels or resampled rows.
 REPLICATE_COLUMNS = ("q_value", "rank_low", "rank_high", "selection_frequency")
+#: Further columns, if pairs were tested.
+LABEL_COLUMNS = ("significant_labels", "best_label")
 #: Further column, if the method chose one feature after another: `Scores.shared`.
 SHARED = "shared"
 
@@ -113,6 +115,10 @@ class Run:
         Available columns of `REPLICATE_COLUMNS`, in the order of `ranking`.
     shared : float64 array, shape (d,), or None
         Redundancy of each feature with the chosen ones (`Scores.shared`), in the order of `ranking`.
+    of_labels : mapping of str to sequence, length d
+        Available columns of `LABEL_COLUMNS`, in the order of `ranking`.
+    pair_table : pyarrow.Table or None
+        Content of `pairs.parquet` of a run in memory.
     """
 
     path: str
@@ -122,6 +128,8 @@ class Run:
     record: dict[str, Any]
     replicates: Mapping[str, Array] = field(default_factory=dict)
     shared: Array | None = None
+    of_labels: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    pair_table: Any = None
 
     @property
     def k(self) -> int:
@@ -137,6 +145,20 @@ class Run:
     def origin(self) -> str | None:
         """Digest of the whole store, of which the run may have used a subset."""
         return origin_of(self.store.get("digest"), self.store.get("subset"))
+
+    def pairs(self, features: Sequence[int] | None = None) -> Any:
+        """Return the table of tested pairs as a `pyarrow.Table`, of some features or of all; None without a table."""
+        from pyarrow import compute, parquet
+
+        if self.pair_table is not None:
+            if features is None:
+                return self.pair_table
+            return self.pair_table.filter(compute.field("feature_index").isin(features))
+        objects = open_objects(self.path) if self.path else None
+        if objects is None or not objects.exists(PAIRS):
+            return None
+        file: Any = io.BytesIO(objects.read(PAIRS)) if is_url(self.path) else f"{self.path}/{PAIRS}"
+        return parquet.read_table(file, filters=None if features is None else [("feature_index", "in", features)])
 
 
 def check_free(path: str, *, force: bool) -> None:
@@ -356,6 +378,7 @@ def read_run(path: str) -> Run:
     names: list[str] = []
     scores: list[float] = []
     replicates: dict[str, list[float]] = {name: [] for name in (*REPLICATE_COLUMNS, SHARED) if name in header}
+    of_labels: dict[str, list[Any]] = {name: [] for name in LABEL_COLUMNS if name in header}
     columns = [header.index(name) for name in replicates]
     for expected, row in enumerate(rows, start=1):
         try:
@@ -367,6 +390,9 @@ def read_run(path: str) -> Run:
             scores.append(float(score or "nan"))  # an excluded feature has no score
             for values, column in zip(replicates.values(), columns, strict=True):
                 values.append(float(row[column]))
+            for name, texts in of_labels.items():
+                text = row[header.index(name)]
+                texts.append(text if name == "best_label" else int(text))
         except (ValueError, IndexError) as error:
             raise DataError(str(error), file=file, line=rows.line_num, cure=_CURE) from error
     if len(indices) != n_features or sorted(indices) != list(range(n_features)) or not 1 <= k <= n_features:
@@ -377,7 +403,23 @@ def read_run(path: str) -> Run:
         )
     further = {name: np.array(values) for name, values in replicates.items()}
     shared = further.pop(SHARED, None)
-    return Run(path, np.array(indices, np.int64), np.array(scores), names, record, further, shared)
+    return Run(path, np.array(indices, np.int64), np.array(scores), names, record, further, shared, of_labels)
+
+
+def as_run(run: Any) -> Run:
+    """Return the run of a folder, or of a fitted selector.
+
+    Parameters
+    ----------
+    run : str, path or Selector
+
+    Raises
+    ------
+    DataError
+        If the folder is no run.
+    sklearn.exceptions.NotFittedError
+    """
+    return run.as_run() if hasattr(run, "as_run") else read_run(str(run))
 
 
 def finished_run(

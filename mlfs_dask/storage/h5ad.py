@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from h5py import Group
 
 _CHUNK = 1 << 16
-_DATAFRAME = {"encoding-type": "dataframe", "encoding-version": "0.2.0"}
+DATAFRAME = {"encoding-type": "dataframe", "encoding-version": "0.2.0"}
 _CSR = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
 
 
@@ -86,11 +86,6 @@ def add_group(parent: Group, name: str, attributes: dict[str, str]) -> Group:
     return group
 
 
-def add_vector(parent: Group, name: str, values: NDArray[Any]) -> None:
-    """Numbers, or true and false."""
-    parent.create_dataset(name, data=values).attrs.update(DENSE)
-
-
 def add_strings(parent: Group, name: str, values: Sequence[str] | range) -> None:
     """Strings; a few of a long sequence are made at a time."""
     import h5py
@@ -104,7 +99,7 @@ def add_strings(parent: Group, name: str, values: Sequence[str] | range) -> None
 
 def add_dataframe(parent: Group, name: str, index: Sequence[str] | range) -> Group:
     """A data frame without columns."""
-    frame = add_group(parent, name, {**_DATAFRAME, "_index": "_index"})
+    frame = add_group(parent, name, {**DATAFRAME, "_index": "_index"})
     add_strings(frame, "_index", index)
     set_columns(frame, ())
     return frame

@@ -61,7 +61,7 @@ def test_covariates_are_further_features_that_are_not_tested():
     _, whole = table_of(np.column_stack([X, C]), Y, control="partial")
     for column in ("effect", "statistic"):
         expected = grid(whole, column, 3)[:, : X.shape[1]]
-        np.testing.assert_allclose(grid(adjusted.pairs_.to_pandas(), column, 3), expected, rtol=1e-7, atol=1e-10)
+        np.testing.assert_allclose(grid(adjusted.pairs_, column, 3), expected, rtol=1e-7, atol=1e-10)
 
 
 def partly_known(seed=0):
@@ -89,14 +89,14 @@ def test_labels_are_tested_given_the_others_over_the_rows_where_they_are_known(a
         known = Y[:, label] >= 0
         covariates = {"covariates": C[known]} if adjusted else {}
         selector = get_estimator("br-cc")(3, pairs="all", control="partial")
-        return selector.fit(features[known], Y[known, label], **covariates).pairs_.to_pandas()
+        return selector.fit(features[known], Y[known, label], **covariates).pairs_
 
     for name, (features, labels) in rows.items():
         expected = [alone(features if name == "shifted" else X, label) for label in range(3)]
         selector = get_estimator("br-cc")(3, pairs="all", control="partial")
         with pytest.warns(UserWarning, match=r"1 of 4 labels is not .*determine a feature where they are known\): 3"):
             selector.fit(features, labels, **({"covariates": C} if adjusted else {}))
-        table = selector.pairs_.to_pandas()
+        table = selector.pairs_
         for column in ("n", "positives", "effect", "statistic", "p_value"):
             found = grid(table, column, 4).astype(float)
             assert np.isnan(found[3]).all() or column in ("n", "positives")
@@ -164,7 +164,7 @@ def test_labels_of_too_few_rows_are_left_out_and_named():
     rare[:19] = 1
     with pytest.warns(UserWarning, match="1 of 4 labels is not tested given the other features"):
         selector = get_estimator("br-cc")(3, pairs="all", control="partial").fit(X, np.hstack([Y, rare]))
-    table = selector.pairs_.to_pandas()
+    table = selector.pairs_
     assert table.loc[table["label_index"] == 3, "p_value"].isna().all()
     assert table.loc[table["label_index"] < 3, "p_value"].notna().all()
     assert len(selector.report_.warnings) == 1

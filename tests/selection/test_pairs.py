@@ -43,7 +43,7 @@ def problem(seed=0, n=120, q=4):
 
 def table_of(X, Y, method="br-cc", **parameters):
     selector = quiet(get_estimator(method)(**{"n_features_to_select": 3, "pairs": "all", **parameters}), X, Y)
-    return selector, selector.pairs_.to_pandas()
+    return selector, selector.pairs_
 
 
 def grid(table, column, q):
@@ -190,7 +190,7 @@ def test_every_method_tells_pairs_and_ranks_as_without(method):
 def test_a_weight_of_two_is_the_row_twice():
     X, Y = problem()
     weights = np.random.default_rng(0).integers(0, 3, len(X))
-    weighted = get_estimator("br-cc")(3, pairs="all").fit(X, Y, sample_weight=weights).pairs_.to_pandas()
+    weighted = get_estimator("br-cc")(3, pairs="all").fit(X, Y, sample_weight=weights).pairs_
     _, repeated = table_of(np.repeat(X, weights, axis=0), np.repeat(Y, weights, axis=0))
     np.testing.assert_allclose(weighted["statistic"], repeated["statistic"], rtol=1e-9)
 
@@ -248,7 +248,7 @@ def test_methods_of_counts_test_the_information_of_codes(method):
     assert set(table["effect_kind"]) == {"information, trend"}
     assert set(table["test"]) == {"Pearson" if method == "chi2" else "G"}
     kinds = ArrayRows(np.minimum(X, [2, 2, 1, 2, 2, 2]), as_labels(Y), n_categories=np.array([3, 3, 2, 0, 0, 0]))
-    of_kinds = quiet(get_estimator(method)(3, pairs="all", **parameters), kinds, None).pairs_.to_pandas()
+    of_kinds = quiet(get_estimator(method)(3, pairs="all", **parameters), kinds, None).pairs_
     assert (grid(of_kinds, "effect_kind", 3) == [["information"] * 2 + ["information, trend"] * 4] * 3).all()
     effect, statistic, p = (grid(table, name, 3) for name in ("effect", "statistic", "p_value"))
     for label in range(3):
@@ -289,7 +289,7 @@ def test_pairs_in_strata_are_those_of_shuffles_within_them(put):
         Y = np.abs(Y)
     rows = {"sparse": (sp.csr_array(X), sp.csr_array(Y)), "dask": (da.from_array(X, chunks=(90, 4)), Y)}
     selector = get_estimator("br-cc")(3, pairs="all")
-    table = selector.fit(*rows.get(put, (X, Y)), strata=batch).pairs_.to_pandas()
+    table = selector.fit(*rows.get(put, (X, Y)), strata=batch).pairs_
     z, p = (grid(table, name, 3) for name in ("statistic", "p_value"))
     for feature in range(6):
         for found, expected in zip((z, p), shuffled_within(X[:, feature], Y, batch), strict=True):
@@ -297,17 +297,17 @@ def test_pairs_in_strata_are_those_of_shuffles_within_them(put):
     tests = table.groupby("feature_index")["test"].unique().map(list).tolist()
     assert tests == [["CMH"]] * 3 + [["z within strata"]] * 3
     assert (np.sign(table["effect"]) == np.sign(table["statistic"])).all()
-    best = get_estimator("br-cc")(3, pairs="best:2").fit(*rows.get(put, (X, Y)), strata=batch).pairs_.to_pandas()
+    best = get_estimator("br-cc")(3, pairs="best:2").fit(*rows.get(put, (X, Y)), strata=batch).pairs_
     rising = table.sort_values(["label_index", "log10_p"]).groupby("label_index").head(2).reset_index(drop=True)
     assert best.drop(columns="q_value").equals(rising.drop(columns="q_value"))
-    weighted = get_estimator("br-cc")(3, pairs="all").fit(X, Y, np.full(len(X), 1), strata=batch).pairs_.to_pandas()
+    weighted = get_estimator("br-cc")(3, pairs="all").fit(X, Y, np.full(len(X), 1), strata=batch).pairs_
     np.testing.assert_allclose(grid(weighted, "p_value", 3), p, rtol=1e-7)
 
 
 def test_methods_of_counts_test_pairs_in_strata_by_cochran_mantel_and_haenszel():
     X, Y, batch = stratified()
     X[:, 3:] = np.digitize(X[:, 3:], [-1, 1, 44])
-    table = get_estimator("chi2")(3, pairs="all", bins=2).fit(X[:, :3], Y, strata=batch).pairs_.to_pandas()
+    table = get_estimator("chi2")(3, pairs="all", bins=2).fit(X[:, :3], Y, strata=batch).pairs_
     z, p, n = (grid(table, name, 3) for name in ("statistic", "p_value", "n"))
     corrected = grid(table, "corrected", 3)
     for feature in range(3):
@@ -392,7 +392,7 @@ def test_labels_of_which_nothing_is_to_be_learnt_are_told_and_not_tested(method,
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("error", RuntimeWarning)
         warnings.simplefilter("always", UserWarning)
-        table = selector.fit(X, Y, strata=strata).pairs_.to_pandas()
+        table = selector.fit(X, Y, strata=strata).pairs_
     never = "label (column 5 of Y, counted from 0) is known in no row, and has no part in the scores"
     assert never in [str(warning.message) for warning in told]
     assert grid(table, "n", 6)[:, 0].tolist() == [120] * 5 + [0]

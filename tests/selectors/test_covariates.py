@@ -204,14 +204,14 @@ def test_a_label_is_adjusted_over_the_rows_where_it_is_known(name):
     labels = da.from_array(Y, chunks=(50, -1))
     for rows in ((X, Y), (sp.csr_array(X), Y), (dense, labels), (X.astype(np.float32)[:, 1:], Y)):
         tested = quiet(_Fit(get_estimator(name), C, pairs="all"), *rows)
-        table = tested.pairs_.to_pandas().pivot(index="label_index", columns="feature_index")
+        table = tested.pairs_.pivot(index="label_index", columns="feature_index")
         total = 0.0
         for label in range(5):
             known = Y[:, label] >= 0
             given = X[:, X.shape[1] - tested.n_features_in_ :]
             alone = quiet(_Fit(get_estimator(name), C[known], pairs="all"), given[known], Y[known, label])
             total = total + alone.scores_
-            expected = alone.pairs_.to_pandas()
+            expected = alone.pairs_
             for column in ("n", "effect", "statistic"):
                 np.testing.assert_allclose(
                     table[column].loc[label].astype(float), expected[column].astype(float), rtol=1e-4, atol=1e-6
@@ -279,7 +279,7 @@ def test_the_plan_holds_the_products_of_covariates():
 def test_tests_of_pairs_are_those_of_a_regression_with_the_covariates():
     X, Y, C = problem(seed=8)
     fitted = mlfs.BRCC(n_features_to_select=3, pairs="all").fit(X, Y, covariates=C)
-    table = {(row["feature_index"], row["label_index"]): row for row in fitted.pairs_.to_pylist()}
+    table = {(row["feature_index"], row["label_index"]): row for row in fitted.pairs_.to_dict("records")}
     A, n = design(C), len(X)
     for f, label in [(0, 0), (1, 3), (6, 2)]:
         B = np.column_stack([A, Y[:, label]])
