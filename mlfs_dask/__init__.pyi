@@ -10,6 +10,7 @@ from mlfs_dask.evaluation.mlknn import MLkNN as MLkNN
 from mlfs_dask.readers.base import LabelSpec as LabelSpec
 from mlfs_dask.readers.label_values import label_matrix as label_matrix
 from mlfs_dask.reporting.page import report as report
+from mlfs_dask.selection.annotate import annotate as annotate
 from mlfs_dask.selection.estimator import LabelRecoverer, Selector, WeightedSelector
 from mlfs_dask.selection.estimator import methods as methods
 from mlfs_dask.storage.append import append as append
