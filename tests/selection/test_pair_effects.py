@@ -33,7 +33,7 @@ def table_of(X, Y, method="br-cc", weights=None, **parameters):
     selector = get_estimator(method)(**asked)
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         selector.fit(X, Y, **fit, **({} if weights is None else {"sample_weight": weights}))
-    return selector.pairs_.to_pandas().set_index(["label_index", "feature_index"])
+    return selector.pairs_.set_index(["label_index", "feature_index"])
 
 
 def test_errors_and_intervals_are_those_of_scipy_and_statsmodels():
@@ -159,6 +159,6 @@ def test_parameters_of_the_table_are_checked_and_every_column_is_documented():
     with pytest.raises(UsageError, match="pseudocount changes nothing without pairs"):
         table_of(X, Y, pairs=None, pseudocount=1.0)
     page = (Path(__file__).parents[2] / "docs" / "howto" / "pairs.md").read_text()
-    table = quiet(get_estimator("chi2")(2, pairs="all"), X, Y).pairs_.to_pandas()
+    table = quiet(get_estimator("chi2")(2, pairs="all"), X, Y).pairs_
     assert [column for column in table if f"`{column}`" not in page] == []
     assert table[["standard_error", "mean_in", "nonzero_out", "log2_fold_change"]].isna().all(axis=None)
