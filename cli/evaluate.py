@@ -104,7 +104,10 @@ LIBRARY_BYTES = 640 << 20
     "without it) is within one standard error of the best.",
     is_flag=True,
 )
-@option("--groups FILE", "A group for every row, a line each; a group is not parted.")
+@option(
+    "--clusters COLUMN|FILE",
+    "Column of the rows with their clusters, or a text file with a line for every row; folds keep clusters together.",
+)
 @option("--split-file FILE", "The split: a line for every row, train, test, or the number of the fold that judges it.")
 @option("--test-store STORE", "Store of the rows that are judged; STORE is learnt from, whole.")
 @subset_options
@@ -123,7 +126,7 @@ def evaluate(
     print_protocol: bool,
     dry_run: bool,
     choose_k: bool,
-    groups: str | None,
+    clusters: str | None,
     split_file: str | None,
     test_store: str | None,
     resume: bool,
@@ -147,7 +150,7 @@ def evaluate(
     from mlfs_dask.evaluation.job import EvaluateJob
     from mlfs_dask.evaluation.protocols import make_settings
     from mlfs_dask.evaluation.results import RECORD, WHAT, check_standard_error
-    from mlfs_dask.evaluation.splits import read_groups, read_split
+    from mlfs_dask.evaluation.splits import read_split
     from mlfs_dask.files.publish import check_place
 
     if print_protocol:
@@ -165,14 +168,13 @@ def evaluate(
         check_place(place, force=force, record=RECORD, what=WHAT)
     with show_progress(output), ExitStack() as stack:
         dataset = open_subset(store, **subset)  # what is wrong with it is told before there is a cluster
-        n = dataset.shape[0]
         stack.enter_context(computing.connected())
         inputs = Inputs(
             dataset,
             test=None if test_store is None else open_subset(test_store, **{**subset, "rows": None}),
             name=name,
-            groups=None if groups is None else read_groups(groups, n),
-            fold_of=None if split_file is None else read_split(split_file, n),
+            clusters=clusters,
+            fold_of=None if split_file is None else read_split(split_file, dataset.shape[0]),
         )
         job = EvaluateJob(Experiment(inputs, candidates, protocol, **options), place or "")
         plan = job.plan()

@@ -37,8 +37,8 @@ EFFECTS = ("log odds ratio", "difference of means", "information", "information,
 LOG_ODDS, DIFFERENCE, INFORMATION, TREND, PARTIAL_SLOPE, SLOPE = range(len(EFFECTS))
 
 #: Names of tests, with their numbers.
-TESTS = ("t", "exact", "z within strata", "CMH", "G", "Pearson", "partial t", "knockoffs")
-T, EXACT, WITHIN, CMH, G, PEARSON, PARTIAL_T, KNOCKOFFS = range(len(TESTS))
+TESTS = ("t", "exact", "z within strata", "CMH", "G", "Pearson", "partial t", "knockoffs", "t of clusters")
+T, EXACT, WITHIN, CMH, G, PEARSON, PARTIAL_T, KNOCKOFFS, CLUSTERED = range(len(TESTS))
 
 
 class PairTests(NamedTuple):
@@ -97,6 +97,8 @@ class PairLaw(NamedTuple):
         Skewness and excess kurtosis of the products' null distribution.
     variance : float64 array, or None
         Null variance of the products within strata; None: without strata it follows from the sums.
+    clusters : ClusterSums or None
+        Sums over the clusters of rows.
     """
 
     mean: Array
@@ -104,6 +106,26 @@ class PairLaw(NamedTuple):
     skewness: Array
     kurtosis: Array
     variance: Array | None = None
+    clusters: ClusterSums | None = None
+
+
+class ClusterSums(NamedTuple):
+    """Sums over clusters of the score u = Σ x̃ ỹ and the scatter R = Σ ỹ² of each cluster, of residuals x̃ and ỹ.
+
+    Attributes
+    ----------
+    squares, cross : float64 array, shape (p, w)
+        Σ u² and Σ u R.
+    scatter : float64 array, shape (p, 1)
+        Σ R².
+    clusters : int64 array, shape (p, 1)
+        Clusters with known rows of each label.
+    """
+
+    squares: Array
+    cross: Array
+    scatter: Array
+    clusters: NDArray[np.int64]
 
 
 def law_within(strata: Iterable[tuple[Array, ...]]) -> tuple[Array, Array, Array]:
@@ -153,6 +175,8 @@ def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
         half added to every count (Haldane, Anscombe), and the difference of means otherwise. Its standard error is
         Woolf's for log odds; of a difference, that of the test: pooled over rows with and without the label, with
         n − 2 degrees of freedom, or within strata.
+        With clusters the effect is a difference of means for all features, its standard error is that of a linear model
+        with clusters (CR1), and the statistic is t with G − 1 degrees of freedom.
 
     Notes
     -----
@@ -162,6 +186,10 @@ def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
     that of the difference of two gamma variables with this skewness and kurtosis (of one gamma variable, Pearson III,
     if κ ≤ 3/2 γ²). If a cell of two 0/1 columns has an expected count below 1 / `SKEWED`², the p-value is
     hypergeometric, with half of the observed count's probability (mid-p).
+
+    With G clusters, the statistic is that of one mean, applied to the scores u of the clusters: T √((G − 1) / (G − T²))
+    with T² = (Σ u)² / Σ u², the robust score statistic of generalised estimating equations with independence
+    (Rotnitzky & Jewell 1990).
 
     If adding one half turns the sign of a log odds ratio, Peto's is used: observed minus expected rows, divided by
     their variance (Yusuf et al. 1985).
@@ -175,7 +203,9 @@ def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
     H. O. Lancaster, "Significance tests in discrete distributions", Journal of the American
     Statistical Association 56 (1961) 223-234, doi:10.1080/01621459.1961.10482105, for mid-p. R. Lugannani, S. Rice,
     "Saddle point approximation for the distribution of the sum of independent random variables", Advances in Applied
-    Probability 12 (1980) 475-490, doi:10.2307/1426607. N. Mantel, "Chi-square tests with one degree of freedom",
+    Probability 12 (1980) 475-490, doi:10.2307/1426607. A. Rotnitzky, N. P. Jewell, "Hypothesis testing of regression
+    parameters in semiparametric generalized linear models for cluster correlated data", Biometrika 77 (1990) 485-497,
+    doi:10.1093/biomet/77.3.485. N. Mantel, "Chi-square tests with one degree of freedom",
     Journal of the American Statistical Association 58 (1963) 690-700, doi:10.1080/01621459.1963.10500879.
     """
     n, positives = np.asarray(sums.n, dtype=np.float64), np.asarray(sums.positives, dtype=np.float64)
@@ -186,6 +216,8 @@ def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
         tested = (sums.m2 > 0) & (spread > 0) & (degrees > 0)
         skewness, kurtosis = (np.where(np.isfinite(a), a, 0.0) for a in (law.skewness, law.kurtosis))
         corrected = tested & ((np.abs(skewness) > SKEWED) | (kurtosis > PEAKED))
+        if law.clusters is not None:
+            return _cluster_tests(sums, law.clusters, np.where(tested, effect, np.nan), spread)
         if law.variance is None:
             r = np.clip(sums.products / np.sqrt(sums.m2 * spread), -1.0, 1.0)
             statistic = r * np.sqrt(degrees / (1 - r * r))
@@ -240,6 +272,24 @@ def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
     n_rows, with_label = np.asarray(sums.n), np.asarray(sums.positives)
     p = p_of_order(order)
     return PairTests(n_rows, with_label, effect, statistic, p, order, corrected, kind, test, error, freedom)
+
+
+def _cluster_tests(sums: Sums, clusters: ClusterSums, effect: Array, spread: Array) -> PairTests:
+    """Test pairs by sums over clusters; `effect` is NaN without a test, and `spread` is M2 of each label."""
+    n, G = np.asarray(sums.n), np.asarray(clusters.clusters, dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        squares = np.minimum(sums.products**2 / clusters.squares, G)  # more is rounding
+        statistic = np.sign(effect) * np.sqrt(squares * ((G - 1) / (G - squares)))
+        residual = clusters.squares - 2 * effect * clusters.cross + effect**2 * clusters.scatter
+        factor = G / (G - 1) * (n - 1) / (n - 2 - sums.rank)
+        error = np.sqrt(np.maximum(residual, 0.0) * factor) / spread
+    tested = ~np.isnan(effect) & (G > 2) & (clusters.squares > 0)
+    statistic = np.where(tested, statistic, np.nan)
+    order = _order(np.minimum(log_p_of_t(np.abs(statistic), np.broadcast_to(G - 1, statistic.shape)), 0.0))
+    no, kind, test = np.zeros(statistic.shape, bool), np.array(DIFFERENCE), np.array(CLUSTERED)
+    effect, error = np.where(tested, effect, np.nan), np.where(tested, error, np.nan)
+    p, positives = p_of_order(order), np.asarray(sums.positives)
+    return PairTests(n, positives, effect, statistic, p, order, no, kind, test, error, G - 1)
 
 
 def _order(log_p: Array) -> Array:

@@ -43,6 +43,7 @@ from mlfs_dask.evaluation.splits import make_splits, repeat_seed
 from mlfs_dask.evaluation.table import open_table
 from mlfs_dask.files.json_text import as_json
 from mlfs_dask.rows.contract import RowSource
+from mlfs_dask.rows.covariates import find_clusters
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.fit import OpenedRows, fit, open_rows, resolve_names, versions
 from mlfs_dask.selection.question import ask
@@ -70,7 +71,7 @@ def evaluate(
     test: Any = None,
     name: str | None = None,
     protocol: str | None = None,
-    groups: Any = None,
+    clusters: Any = None,
     fold_of: Any = None,
     partial_results: PartialResults | None = None,
     **options: Any,
@@ -94,8 +95,8 @@ def evaluate(
         Of the data set in the tables (default: the store's name without its suffix, or ``"data"``).
     protocol : str, optional
         Settings of a published experiment (`mlfs_dask.evaluation.protocols`), over which options count.
-    groups : array, shape (n,), optional
-        Rows of one group are not parted.
+    clusters : array, shape (n,), or str, optional
+        Clusters of the rows, or the name of a column of the rows: folds keep clusters together.
     fold_of : int array, shape (n,), optional
         The split: the fold in which each row is a test row, −1 for never.
     partial_results : PartialResults, optional
@@ -135,7 +136,7 @@ def evaluate(
     >>> bool(found.means()["mean"][0] > 0.9 > found.means()["mean"][1])
     True
     """
-    inputs = Inputs(data, labels=labels, test=test, name=name, groups=groups, fold_of=fold_of)
+    inputs = Inputs(data, labels=labels, test=test, name=name, clusters=clusters, fold_of=fold_of)
     return Experiment(inputs, candidates, protocol, **options).run(partial_results)
 
 
@@ -185,8 +186,10 @@ class Experiment:
         self._resources: Resources = current_resources()
         self._scorer = Scorer(settings, centred=not table.source.profile.sparse)
         self._grid = self._read_grid()
-        groups, fold_of = inputs.groups, table.fold_of if inputs.fold_of is None else np.asarray(inputs.fold_of)
-        for what, array in (("groups", groups), ("fold_of", fold_of)):
+        clusters, fold_of = inputs.clusters, table.fold_of if inputs.fold_of is None else np.asarray(inputs.fold_of)
+        if isinstance(clusters, str):
+            clusters = table.source.read_column(find_clusters(table.source, clusters))
+        for what, array in (("clusters", clusters), ("fold_of", fold_of)):
             if array is not None and len(array) != table.n:
                 raise UsageError(f"{what} has {len(array)} entries for {table.n} rows.")
         self._splits = list(
@@ -197,7 +200,7 @@ class Experiment:
                 repeats=settings.repeats,
                 test_size=settings.test_size,
                 seed=settings.seed,
-                groups=None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1],
+                clusters=None if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1],
                 given=fold_of if settings.split == "given" else None,
             )
         )

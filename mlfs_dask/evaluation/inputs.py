@@ -24,7 +24,7 @@ class Inputs:
     labels: Any = None
     test: Any = None
     name: str | None = None
-    groups: Any = None
+    clusters: Any = None
     fold_of: Any = None
 
 

@@ -1,7 +1,7 @@
 """Splits of rows into training rows and test rows.
 
-k-fold, repeated hold-out, folds and hold-outs that keep groups of rows together, folds by iterative stratification, and
-splits that are given. Whatever is random follows from the seed and the number of the repeat alone.
+k-fold, repeated hold-out, both of rows or of whole clusters of rows, folds by iterative stratification, and splits that
+are given. Whatever is random follows from the seed and the number of the repeat alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.files.limits import require_memory
-from mlfs_dask.files.object_store import read_text_file
+from mlfs_dask.rows.covariates import row_lines
 
 _Pair = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
 
@@ -64,7 +64,7 @@ def make_splits(
     repeats: int = 1,
     test_size: float = 0.2,
     seed: int = 0,
-    groups: NDArray[np.integer] | None = None,
+    clusters: NDArray[np.integer] | None = None,
     given: NDArray[np.integer] | None = None,
 ) -> Iterator[Split]:
     """Splits, one after another.
@@ -82,31 +82,31 @@ def make_splits(
     test_size : float
         Share of the rows that are the test rows of a hold-out (`holdout`).
     seed : int
-    groups : int array, shape (n,), optional
-        Rows of one group stay together (`kfold`, `holdout`).
+    clusters : int array, shape (n,), optional
+        Rows of one cluster stay together (`kfold`, `holdout`).
     given : int array, shape (n,), optional
         For `given`: the fold in which each row is a test row; −1 is only ever trained on.
 
     Raises
     ------
     UsageError
-        More folds than rows or groups, or options that do not go together.
+        More folds than rows or clusters, or options that do not go together.
     DoesNotFitError
         So many splits cannot be held together.
     """
     n = Y.shape[0]
     if kind not in KINDS:
         raise UsageError(f"there is no split {kind!r}; known: {', '.join(KINDS)}.")
-    if groups is not None and kind not in ("kfold", "holdout"):
-        raise UsageError(f"groups go with the splits kfold and holdout, not with {kind}.")
+    if clusters is not None and kind not in ("kfold", "holdout"):
+        raise UsageError(f"clusters go with the splits kfold and holdout, not with {kind}.")
     if kind == "given":
         if given is None:
             raise UsageError(f"the split 'given' needs to know which rows are test rows; give {parameter('fold_of')}.")
         yield from _given(given)
         return
-    units = n if groups is None else len(np.unique(groups))
+    units = n if clusters is None else len(np.unique(clusters))
     if kind != "holdout" and folds > units:
-        raise UsageError(f"{parameter('folds')} must be from 2 to the {units} rows or groups there are; got {folds}.")
+        raise UsageError(f"{parameter('folds')} must be from 2 to the {units} rows or clusters there are; got {folds}.")
     count = repeats * (1 if kind == "holdout" else folds)
     require_memory(f"{count:,} splits of {n:,} rows", count * (8 * n + _SPLIT_BYTES))
     for repeat in range(repeats):
@@ -115,22 +115,24 @@ def make_splits(
             fold_of = stratified_folds(Y, folds, np.random.default_rng(random))
             pairs: list[_Pair] = [(np.flatnonzero(fold_of != f), np.flatnonzero(fold_of == f)) for f in range(folds)]
         else:
-            pairs = _scikit_pairs(kind, n, folds, test_size, random, groups)
+            pairs = _scikit_pairs(kind, n, folds, test_size, random, clusters)
         for fold, (train, test) in enumerate(pairs):
             yield Split(repeat, fold, np.sort(train).astype(np.int64), np.sort(test).astype(np.int64))
 
 
 def _scikit_pairs(
-    kind: str, n: int, folds: int, test_size: float, random: int, groups: NDArray[np.integer] | None
+    kind: str, n: int, folds: int, test_size: float, random: int, clusters: NDArray[np.integer] | None
 ) -> list[_Pair]:
     from sklearn.model_selection import GroupKFold, GroupShuffleSplit, KFold, ShuffleSplit
 
     if kind == "kfold":
-        splitter = (KFold if groups is None else GroupKFold)(folds, shuffle=True, random_state=random)
+        splitter = (KFold if clusters is None else GroupKFold)(folds, shuffle=True, random_state=random)
     else:
-        splitter = (ShuffleSplit if groups is None else GroupShuffleSplit)(1, test_size=test_size, random_state=random)
+        splitter = (ShuffleSplit if clusters is None else GroupShuffleSplit)(
+            1, test_size=test_size, random_state=random
+        )
     try:
-        return list(splitter.split(np.empty((n, 0)), None, groups))
+        return list(splitter.split(np.empty((n, 0)), None, clusters))
     except ValueError as error:  # a hold-out that leaves a part without rows
         raise UsageError(f"{parameter('test_size')} {test_size:g} of {n:,} rows cannot be: {error}") from error
 
@@ -198,18 +200,6 @@ def stratified_folds(Y: sp.csr_array, folds: int, random: np.random.Generator) -
     return fold_of
 
 
-def read_groups(path: str, n: int) -> NDArray[np.int64]:
-    """The group of every row from a text file, a line each.
-
-    Raises
-    ------
-    DataError
-        The file cannot be read, or has another number of lines.
-    """
-    groups: NDArray[np.int64] = np.unique(_lines(path, n), return_inverse=True)[1].astype(np.int64)
-    return groups
-
-
 def read_split(path: str, n: int) -> NDArray[np.int64]:
     """The fold that judges every row from a text file: a fold's number, `test` (0) or `train` (−1), a line each.
 
@@ -220,7 +210,7 @@ def read_split(path: str, n: int) -> NDArray[np.int64]:
     """
     words = {"train": -1, "test": 0, "-1": -1}
     fold_of = np.empty(n, np.int64)
-    for number, line in enumerate(_lines(path, n)):
+    for number, line in enumerate(row_lines(path, n)):
         word = line.lower()
         if word not in words and not (word.isdecimal() and len(word) <= _FOLD_DIGITS):
             raise DataError(
@@ -234,17 +224,3 @@ def read_split(path: str, n: int) -> NDArray[np.int64]:
     if (fold_of < 0).all():
         raise DataError("no row is judged: every line says train", file=path, cure="write test for some rows")
     return fold_of
-
-
-def _lines(path: str, n: int) -> list[str]:
-    try:
-        lines = [line.strip() for line in read_text_file(path).splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"cannot be read: {error}", file=path, cure="give a text file with a line for every row"
-        ) from error
-    if len(lines) != n:
-        raise DataError(
-            f"{len(lines):,} lines for {n:,} rows", file=path, cure="write one line for every row, and no heading"
-        )
-    return lines

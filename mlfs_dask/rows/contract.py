@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from mlfs_dask.blocks.unknown import no_labels
-from mlfs_dask.rows.covariates import Covariates, RowColumn, RowSpan
+from mlfs_dask.rows.covariates import ClusterSizes, Covariates, RowColumn, RowSpan
 from mlfs_dask.rows.targets import TargetForm
 from mlfs_dask.typing import Array, Matrix, RowArray
 
@@ -34,6 +34,8 @@ class Block(NamedTuple):
         Weight of each row; None: 1. Only weighted statistics use it.
     covariates : float64 array, shape (rows, c), or None
         Covariates for which scores are adjusted.
+    clusters : int array, shape (rows,), or None
+        Number of the cluster of each row.
     """
 
     start: int
@@ -41,11 +43,12 @@ class Block(NamedTuple):
     Y: Any
     weights: Array | None = None
     covariates: Array | None = None
+    clusters: NDArray[Any] | None = None
 
     def select_rows(self, rows: NDArray[np.intp]) -> Block:
         """Return a copy of the given rows."""
-        weights, covariates = (None if a is None else a[rows] for a in (self.weights, self.covariates))
-        return Block(self.start, self.X[rows], self.Y[rows], weights, covariates)
+        columns = (None if a is None else a[rows] for a in (self.weights, self.covariates, self.clusters))
+        return Block(self.start, self.X[rows], self.Y[rows], *columns)
 
 
 @dataclass(frozen=True)
@@ -276,6 +279,16 @@ class RowSource(ABC):
     @property
     def covariates(self) -> Covariates | None:
         """Covariates of the rows, for which scores are adjusted."""
+        return None
+
+    @property
+    def clusters(self) -> RowColumn | None:
+        """Clusters of the rows: rows of different clusters are independent."""
+        return None
+
+    @property
+    def cluster_sizes(self) -> ClusterSizes | None:
+        """Sizes of the clusters; None without clusters."""
         return None
 
     @property

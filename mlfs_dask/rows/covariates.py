@@ -1,12 +1,14 @@
-"""Further columns of the rows: covariates, for which scores are adjusted, and strata."""
+"""Further columns of the rows: covariates, for which scores are adjusted, strata, and clusters."""
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,7 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.files.fingerprints import digest_of
+from mlfs_dask.files.object_store import is_url, read_text_file
 from mlfs_dask.typing import Array, Matrix
 
 if TYPE_CHECKING:
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
 #: Largest number of categories: a covariate has an indicator for all but the first, a stratum a table for each.
 MAX_CATEGORIES = 1000
+
+#: Rows of a column that are read at a time.
+_ROWS_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,8 @@ class RowColumn(ABC):
     def read(self, span: RowSpan) -> NDArray[Any]:
         """Return the values of a span, shape (rows,). Missing values are NaN or negative codes."""
 
-    def distinct(self) -> Array:
-        """Return the distinct finite numbers of all rows, ascending; may stop once there are too many."""
+    def distinct(self, most: int) -> Array:
+        """Return the distinct finite numbers of all rows, ascending; may stop once there are more than `most`."""
         raise NotImplementedError
 
     def cut(self, numbers: NDArray[np.int64] | slice) -> RowColumn:
@@ -120,7 +126,7 @@ class RowColumn(ABC):
 def _missing(name: str, row: int) -> DataError:
     return DataError(
         f"{name!r} is missing, or infinite, in row {row} (counted from 0)",
-        cure="fill it in, choose the rows that have it (--rows), or leave it out of covariates and strata",
+        cure="fill it in, choose the rows that have it (--rows), or leave the column out",
     )
 
 
@@ -144,7 +150,7 @@ class ArrayColumn(RowColumn):
         rows = range(span.start, span.stop)[span.inside] if isinstance(span.inside, slice) else span.inside
         return self.values[span.row : span.row + len(rows)]
 
-    def distinct(self) -> Array:
+    def distinct(self, most: int) -> Array:
         return np.unique(self.values[np.isfinite(self.values)]).astype(np.float64)
 
     def cut(self, numbers: NDArray[np.int64] | slice) -> RowColumn:
@@ -262,7 +268,7 @@ def as_column(name: str, values: Any, n: int) -> ArrayColumn:
         return _as_categories(name, array)
     if len(codes) != n:
         raise DataError(f"{name!r} has {len(codes):,} values for {n:,} rows", cure="give as many values as rows")
-    return check_categories(ArrayColumn(name, codes.astype(np.int32), categories))
+    return ArrayColumn(name, codes.astype(np.int32), categories)
 
 
 def _as_categories(name: str, array: NDArray[Any]) -> ArrayColumn:
@@ -273,13 +279,10 @@ def _as_categories(name: str, array: NDArray[Any]) -> ArrayColumn:
     codes = np.searchsorted(categories, texts).astype(np.int32) if len(categories) else np.zeros(len(texts), np.int32)
     if missing is not None:
         codes[missing] = -1
-    return check_categories(ArrayColumn(name, codes, [str(category) for category in categories]))
+    return ArrayColumn(name, codes, [str(category) for category in categories])
 
 
-AnyColumn = TypeVar("AnyColumn", bound=RowColumn)
-
-
-def check_categories(column: AnyColumn) -> AnyColumn:
+def _check_categories(column: RowColumn) -> RowColumn:
     """Return the column, unless it has too many categories.
 
     Raises
@@ -333,9 +336,9 @@ def table_columns(table: Any, n: int, what: str) -> list[ArrayColumn]:
                 cure="give as many rows as X has, and a column for each",
             )
         named = {what if array.ndim == 1 else f"{what} {i}": column for i, column in enumerate(columns.T)}
-    if what == "strata" and len(named) != 1:
+    if what != "covariates" and len(named) != 1:
         raise DataError(
-            f"strata are one column; got {len(named)}", cure="join them to one, such as batch and sex to 'batch sex'"
+            f"{what} are one column; got {len(named)}", cure="join them to one, such as batch and sex to 'batch sex'"
         )
     return [as_column(name, values, n) for name, values in named.items()]
 
@@ -438,7 +441,7 @@ def find_covariates(source: RowSource, names: str | Sequence[str], strata: str |
         if name.startswith(FEATURE):
             features.append((_feature_number(source, name.removeprefix(FEATURE)), name.removeprefix(FEATURE)))
         else:
-            columns.append(_find_column(source, name, "covariate"))
+            columns.append(_check_categories(_find_column(source, name, "covariate")))
     if strata is not None:
         columns.append(find_strata(source, strata))
     return Covariates(tuple(columns), tuple(features), strata is not None)
@@ -454,7 +457,89 @@ def find_strata(source: RowSource, name: str) -> RowColumn:
     DataError
         If there are too many strata.
     """
-    return as_categories(_find_column(source, name, "column of strata"))
+    return _check_categories(as_categories(_find_column(source, name, "column of strata"), MAX_CATEGORIES))
+
+
+def find_clusters(source: RowSource, name: str) -> RowColumn:
+    """Find the column of clusters by name, or read it from a text file with a line for every row.
+
+    Raises
+    ------
+    UsageError
+        If there is neither a column nor a file of this name.
+    DataError
+        If the file has another number of lines.
+    """
+    if name not in source.columns and (is_url(name) or Path(name).is_file()):
+        return _as_categories(name, np.array(row_lines(name, source.profile.n), dtype=object))
+    return as_categories(_find_column(source, name, "column of clusters"))
+
+
+class ClusterSizes(NamedTuple):
+    """Sizes of the clusters of some rows.
+
+    Attributes
+    ----------
+    rows : int64 array, shape (G,)
+        Number of rows of each cluster; 0 of a category without rows.
+    overlap : int
+        Largest number of clusters with rows both before and after a row: 1 if rows are sorted by cluster.
+    """
+
+    rows: NDArray[np.int64]
+    overlap: int
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters that have rows."""
+        return int(np.count_nonzero(self.rows))
+
+
+def count_clusters(source: RowSource, column: RowColumn) -> ClusterSizes:
+    """Count the rows of each cluster, in a pass over the column.
+
+    Raises
+    ------
+    DataError
+        If a value is missing.
+    """
+    G, whole, row = len(column.categories or ()), source.all_rows, 0
+    sizes, first, last = np.zeros(G, np.int64), np.full(G, source.profile.n), np.full(G, -1)
+    for start in range(whole.start, whole.stop, _ROWS_AT_ONCE):
+        stop, inside = min(start + _ROWS_AT_ONCE, whole.stop), whole.inside
+        if isinstance(inside, np.ndarray):
+            inside = inside[np.searchsorted(inside, start) : np.searchsorted(inside, stop)] - start
+        codes = column.codes(RowSpan(start, stop, inside, row))
+        numbers = np.arange(row, row + len(codes))
+        sizes += np.bincount(codes, minlength=G)
+        np.minimum.at(first, codes, numbers)
+        np.maximum.at(last, codes, numbers)
+        row += len(codes)
+    begins, ends = np.sort(first[sizes > 0]), np.sort(last[sizes > 0])
+    # Just before the last row of a cluster, all clusters that began before that row and did not end are there.
+    together = np.searchsorted(begins, ends, side="right") - np.arange(len(ends))
+    return ClusterSizes(sizes, int(together.max(initial=0)))
+
+
+def row_lines(path: str, n: int) -> list[str]:
+    """Return the lines of a text file with a line for every row.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, or has another number of lines.
+    """
+    try:
+        lines = [line.strip() for line in read_text_file(path).splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"cannot be read: {error}", file=path, cure="give a text file with a line for every row"
+        ) from error
+    if len(lines) != n:
+        raise DataError(
+            f"{len(lines):,} lines for {n:,} rows", file=path, cure="write one line for every row, and no heading"
+        )
+    return lines
 
 
 def _find_column(source: RowSource, name: str, what: str) -> RowColumn:
@@ -466,8 +551,10 @@ def _find_column(source: RowSource, name: str, what: str) -> RowColumn:
     features = source.feature_names
     if what == "covariate" and features is not None and name in features:
         cure = f"write {FEATURE}{name} for the feature"
+    elif what == "column of clusters" and source.place is not None:
+        cure += ", or give a text file with a line for every row"
     elif source.place is None:
-        cure = "give fit(X, Y, covariates=..., strata=...) the values of arrays"
+        cure = "give fit(X, Y, covariates=..., strata=..., clusters=...) the values of arrays"
     raise UsageError(f"the {what} {name!r} is not there; {available}\n  cure: {cure}")
 
 
@@ -493,7 +580,7 @@ class CodedColumn(RowColumn):
     def name(self) -> str:  # type: ignore[override]
         return self.numeric.name
 
-    @property
+    @cached_property
     def categories(self) -> Sequence[str]:  # type: ignore[override]
         return [f"{value:g}" for value in self.values.tolist()]
 
@@ -507,20 +594,16 @@ class CodedColumn(RowColumn):
 
     def read(self, span: RowSpan) -> NDArray[Any]:
         numbers = self.numeric.read(span)
-        codes = np.searchsorted(self.values, numbers).clip(max=len(self.values) - 1)
-        return np.where(self.values[codes] == numbers, codes, -1)
+        codes = np.searchsorted(self.values, numbers)
+        return np.where(np.append(self.values, np.nan)[codes] == numbers, codes, -1)
 
     def cut(self, numbers: NDArray[np.int64] | slice) -> RowColumn:
         return replace(self, numeric=self.numeric.cut(numbers))
 
 
-def as_categories(column: RowColumn) -> RowColumn:
-    """Return a column as categories; the distinct values of a numeric column, found over all rows, become categories.
+def as_categories(column: RowColumn, most: int = sys.maxsize) -> RowColumn:
+    """Return a column as categories: the distinct values of a numeric column, found over all rows.
 
-    Raises
-    ------
-    DataError
-        If there are too many distinct values.
+    The search for values may stop after more than `most`.
     """
-    coded = column if column.categories is not None else CodedColumn(column, column.distinct())
-    return check_categories(coded)
+    return column if column.categories is not None else CodedColumn(column, column.distinct(most))

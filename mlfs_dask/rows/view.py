@@ -17,7 +17,16 @@ from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
-from mlfs_dask.rows.covariates import Covariates, RowColumn, RowSpan, labels_in_strata, stratified_labels
+from mlfs_dask.rows.covariates import (
+    ArrayColumn,
+    ClusterSizes,
+    Covariates,
+    RowColumn,
+    RowSpan,
+    count_clusters,
+    labels_in_strata,
+    stratified_labels,
+)
 from mlfs_dask.rows.row_mask import RowMask, Rows, compose_rows, offsets_of, row_numbers, row_numbers_between
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.rows.targets import TargetForm
@@ -62,6 +71,8 @@ class RowView(RowSource):
         Strata of the rows: labels are split by stratum (`stratified_labels`).
     targets : TargetForm, optional
         Form of numeric targets in the view.
+    clusters : RowColumn, optional
+        Clusters of the rows, as categories.
     columns : mapping of str to RowColumn, optional
         Further columns of the view's rows, if the source has none.
     feature_names : sequence of str, optional
@@ -70,7 +81,7 @@ class RowView(RowSource):
     Notes
     -----
     Partitions without selected rows are not read. A view is pickled for workers with its changes, but without the facts
-    about features and labels. The digest does not depend on covariates.
+    about features and labels. The digest does not depend on covariates or clusters.
     """
 
     def __init__(
@@ -90,6 +101,7 @@ class RowView(RowSource):
         unknown_labels: NDArray[np.int64] | None = None,
         covariates: Covariates | None = None,
         strata: RowColumn | None = None,
+        clusters: RowColumn | None = None,
         columns: Mapping[str, RowColumn] | None = None,
         feature_names: Sequence[str] | None = None,
         targets: TargetForm | None = None,
@@ -112,6 +124,8 @@ class RowView(RowSource):
                 covariates = inner._covariates.cut(numbers, features)
             if strata is None and inner._strata is not None:
                 strata = inner._strata.cut(numbers)
+            if clusters is None and inner._clusters is not None:
+                clusters = inner._clusters.cut(numbers)
             if columns is None and inner._columns is not None:
                 columns = {name: column.cut(numbers) for name, column in inner._columns.items()}
             if feature_names is None and inner._feature_names is not None:
@@ -141,13 +155,15 @@ class RowView(RowSource):
         self._unknown_labels: NDArray[np.int64] | None = unknown_labels
         self._covariates: Covariates | None = covariates
         self._strata: RowColumn | None = strata
+        self._clusters: RowColumn | None = clusters
         self._columns: Mapping[str, RowColumn] | None = columns
         self._feature_names: Sequence[str] | None = feature_names
 
     def __getstate__(self) -> dict[str, Any]:
         driver_only = ("_feature_info", "_label_counts", "_quantiles", "_columns", "_feature_names")
         state = {**self.__dict__, **dict.fromkeys(driver_only)}
-        state.pop("_delayed", None)
+        for cached in ("_delayed", "cluster_sizes"):
+            state.pop(cached, None)
         return state
 
     @cached_property
@@ -178,6 +194,7 @@ class RowView(RowSource):
             copied += (48 + 34 * label_nonzeros // max(n, 1)) * whole.block_rows
         width = 0 if self._covariates is None else self._covariates.width
         copied += 24 * whole.block_rows * width
+        copied += 16 * whole.block_rows * (self._clusters is not None)
         n_read = int(np.diff(self._source.row_offsets)[np.diff(self.row_offsets) > 0].sum())
         arrays = list(whole.arrays)
         if isinstance(rows, RowMask):
@@ -192,6 +209,8 @@ class RowView(RowSource):
             arrays.append(RowArray("covariates of rows", self._covariates.nbytes))
         if self._strata is not None:
             arrays.append(RowArray("strata of rows", self._strata.nbytes))
+        if self._clusters is not None:
+            arrays.append(RowArray("clusters of rows", self._clusters.nbytes))
         return replace(
             whole,
             n=n,
@@ -308,6 +327,14 @@ class RowView(RowSource):
     def covariates(self) -> Covariates | None:
         return self._covariates
 
+    @property
+    def clusters(self) -> RowColumn | None:
+        return self._clusters
+
+    @cached_property
+    def cluster_sizes(self) -> ClusterSizes | None:
+        return None if self._clusters is None else count_clusters(self, self._clusters)
+
     @cached_property
     def digest(self) -> str | None:
         whole, rows, Y = self._source.digest, self._rows, self._Y
@@ -344,11 +371,16 @@ class RowView(RowSource):
     def labels_only(self) -> RowSource:
         if self._Y is not None:
             labels: RowSource = ArrayRows(sp.csr_array((self.profile.n, 0)), self._Y)
-            return RowView(labels, weights=self._weights, unknown=self._unknown, targets=self._targets)
+            clusters = self._clusters
+            if clusters is not None:  # the rows of this view are those of a source here
+                clusters = ArrayColumn(clusters.name, clusters.codes(self.all_rows), clusters.categories)
+            return RowView(
+                labels, weights=self._weights, unknown=self._unknown, clusters=clusters, targets=self._targets
+            )
         labels = self._source.labels_only()
         features = self._features if labels is self._source else None
         view = RowView(labels, self._rows, features=features, labels=self._labels, weights=self._weights)
-        return RowView(view, unknown=self._unknown, strata=self._strata, targets=self._targets)
+        return RowView(view, unknown=self._unknown, strata=self._strata, clusters=self._clusters, targets=self._targets)
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Yield the blocks of partitions first..last-1 in row order."""
@@ -390,9 +422,9 @@ class RowView(RowSource):
         if self._fill is not None:
             X = fill_block(X, self._fill)
         weights = None if self._weights is None else self._weights[rows]
-        if self._covariates is None:
-            return Block(row, X, Y, weights)
-        return Block(row, X, Y, weights, self._covariates.of_rows(span, X))
+        covariates = None if self._covariates is None else self._covariates.of_rows(span, X)
+        clusters = None if self._clusters is None else self._clusters.codes(span)
+        return Block(row, X, Y, weights, covariates, clusters)
 
     def as_read(self) -> RowView:
         """Return the view with numeric targets as they are."""

@@ -132,6 +132,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         *,
         covariates: Any = None,
         strata: Any = None,
+        clusters: Any = None,
         init: Mapping[str, Any] | None = None,
     ) -> Self:
         """Score all features and choose the best.
@@ -154,6 +155,8 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             category but the first. Only for methods based on means and products.
         strata : array-like, shape (n,), optional
             Stratum of each row, such as its batch; associations are measured within strata.
+        clusters : array-like, shape (n,), optional
+            Cluster of each row, such as its donor; rows of different clusters are independent.
         init : mapping, optional
             Initial arrays instead of random ones, to reproduce a published run with `variant="published"`: W (d, l), V
             (n, l) and B (l, q) of `MIFS`; W and M (d, q) of `GLFS`; W (d, q) and b (q,) of `MLMLFS`; B (n, q), the
@@ -172,7 +175,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         DoesNotFitError
             If the projected memory exceeds the limit; no data has been read.
         """
-        return self._fit(X, y, covariates=covariates, strata=strata, init=init)
+        return self._fit(X, y, covariates=covariates, strata=strata, clusters=clusters, init=init)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any = None, **of_rows: Any) -> Self:
         question = self.make_question()
@@ -367,8 +370,8 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self._with_columns(replace(open_rows(source), names=names), container)
 
     def _with_columns(self, rows: OpenedRows, container: Any) -> OpenedRows:
-        """Attach the columns of AnnData's `obs`, if covariates or strata name columns."""
-        if (self.covariates is None and self.strata is None) or rows.source.columns:
+        """Attach the columns of AnnData's `obs`, if covariates, strata or clusters name columns."""
+        if (self.covariates is None and self.strata is None and self.clusters is None) or rows.source.columns:
             return rows
         source, obs = rows.source, anndata_columns(container)
         columns = {name: as_column(name, values, source.profile.n) for name, values in obs.items()}
@@ -403,13 +406,14 @@ class WeightedSelector(Selector):
         *,
         covariates: Any = None,
         strata: Any = None,
+        clusters: Any = None,
         init: Mapping[str, Any] | None = None,
     ) -> Self:
         """Score all features and choose the best.
 
         Parameters
         ----------
-        X, y, covariates, strata, init
+        X, y, covariates, strata, clusters, init
             See `Selector.fit`.
         sample_weight : array-like, shape (n,), optional
             Weight of each row, at least 0; default 1. A row of weight 2 counts twice. With weights, NumPy counts rows
@@ -423,7 +427,7 @@ class WeightedSelector(Selector):
         ------
         DataError, UsageError, DoesNotFitError
         """
-        return self._fit(X, y, sample_weight, covariates=covariates, strata=strata, init=init)
+        return self._fit(X, y, sample_weight, covariates=covariates, strata=strata, clusters=clusters, init=init)
 
 
 class LabelRecoverer(Selector):

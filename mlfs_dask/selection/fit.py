@@ -286,6 +286,7 @@ def fit(
     *,
     covariates: Any = None,
     strata: Any = None,
+    clusters: Any = None,
     init: Mapping[str, Any] | None = None,
 ) -> Fit:
     """Score all features and choose the best.
@@ -300,6 +301,8 @@ def fit(
         Covariates for which scores are adjusted.
     strata : array-like, shape (n,), optional
         Stratum of each row.
+    clusters : array-like, shape (n,), optional
+        Cluster of each row.
     init : mapping, optional
         Arrays that a published variant starts from.
 
@@ -315,7 +318,7 @@ def fit(
     """
     started = time.perf_counter()
     rows = open_rows(data)
-    question, rows = attach_columns(question, rows, covariates, strata)
+    question, rows = attach_columns(question, rows, covariates=covariates, strata=strata, clusters=clusters)
     question.check()
     _check_init(question, init)
     if question.ranks_strata:
@@ -594,8 +597,8 @@ def _stability(choice: Choice, outcome: Scores) -> dict[str, Any]:
     return entry if bound is None else entry | {"falsely_chosen": bound}
 
 
-def attach_columns(question: Question, rows: OpenedRows, covariates: Any, strata: Any) -> tuple[Question, OpenedRows]:
-    """Attach given values of covariates and strata to the rows as columns, and name the columns in the question.
+def attach_columns(question: Question, rows: OpenedRows, **values_of: Any) -> tuple[Question, OpenedRows]:
+    """Attach given covariates, strata and clusters to the rows as columns, and name the columns in the question.
 
     Raises
     ------
@@ -604,7 +607,6 @@ def attach_columns(question: Question, rows: OpenedRows, covariates: Any, strata
     DataError
         If the values do not match the rows.
     """
-    values_of = {"covariates": covariates, "strata": strata}
     values_of = {name: values for name, values in values_of.items() if values is not None}
     if not values_of:
         return question, rows

@@ -20,6 +20,7 @@ from mlfs_dask.selection.question import Question
 from mlfs_dask.selectors.contract import UnknownLabelsFound
 from mlfs_dask.selectors.costs import Names, Readings
 from mlfs_dask.selectors.pairs import (
+    CLUSTERS,
     PAIR_TESTS,
     SORTED_PAIRS,
     Control,
@@ -30,6 +31,7 @@ from mlfs_dask.selectors.pairs import (
     tile_features,
 )
 from mlfs_dask.selectors.scores import SHOWN
+from mlfs_dask.statistics.cluster_scores import cluster_scores
 from mlfs_dask.typing import Array
 
 #: Bits of a float64 outside of its bin number, which has nine bits of the mantissa.
@@ -420,6 +422,9 @@ def run_tests(question: PairQuestion, readings: Readings, features: NDArray[np.i
         raise UnknownLabelsFound(np.flatnonzero(unknown))
     gram = [results.pop(1)] if question.given_others else []
     tests = SumTests(source, results)
+    if question.clusters:
+        (sums,) = readings.run(CLUSTERS, cluster_scores(source, tests.unadjusted, tests.adjustment))
+        tests.add_clusters(sums)
     counts = question.rows is not None and (tests.like_counts or (tests.whole and question.log_base is not None))
     warnings: list[Warning] = [UserWarning(_counts_text(question))] if counts else []
     if not gram:

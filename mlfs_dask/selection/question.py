@@ -22,7 +22,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
-from mlfs_dask.rows.covariates import find_covariates, find_strata
+from mlfs_dask.rows.covariates import find_clusters, find_covariates, find_strata
 from mlfs_dask.rows.targets import TargetForm
 from mlfs_dask.rows.view import RowView, UnknownLabels
 from mlfs_dask.runtime import Resources
@@ -31,9 +31,10 @@ from mlfs_dask.selection.redundancy import part_size, planned_reading
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Asked, Cost, Names, Plan, Reading, project, require_driver
-from mlfs_dask.selectors.pairs import PAIR_TESTS, PairQuestion, pair_statistics, pairs_workspace
+from mlfs_dask.selectors.pairs import CLUSTERS, PAIR_TESTS, PairQuestion, pair_statistics, pairs_workspace
 from mlfs_dask.selectors.parameters import Param, Parameter, is_number, read_parameter
 from mlfs_dask.selectors.scores import AUTO, count_kept
+from mlfs_dask.statistics.cluster_scores import cluster_scores
 from mlfs_dask.statistics.counts import CodeTests
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram
 from mlfs_dask.statistics.missing import FILL_READING, fill_values
@@ -194,6 +195,14 @@ class Question:
             least=2,
         ),
     ] = None
+    clusters: Annotated[
+        str | None,
+        Param(
+            "Column of the rows with their clusters, or a text file with a line for every row: donors, patients, "
+            "sites. Rows of a cluster are alike; tests, shuffles and resamples take whole clusters.",
+            metavar="COLUMN|FILE",
+        ),
+    ] = None
 
     #: Destination of the recovered labels after the fit, for plans; no parameter.
     labels_sink: RowSink | None = None
@@ -287,7 +296,9 @@ class Question:
         best_of_label = max(int(best or 0), self.per_label or 0)
         control = self.control or "bh"
         further = self.method.seed, self.min_labels or 0, self._log_base, self.pseudocount
-        return PairQuestion(rows or None, best_of_label, control, self.fdr, *further)
+        return PairQuestion(
+            rows or None, best_of_label, control, self.fdr, *further, clusters=self.clusters is not None
+        )
 
     @property
     def _log_base(self) -> float | None:
@@ -426,6 +437,8 @@ class Question:
             source = RowView(source, features=features, unknown=unknown)
         if source.profile.numeric and source.targets is None:
             source = RowView(source, targets=TargetForm.placeholder(source.profile.q, self.target_bins))
+        if self.clusters is not None:
+            source = RowView(source, clusters=find_clusters(source, self.clusters))
         pooled = None if self.ranks_strata else self.strata
         if pooled is not None and self.method.takes_strata:
             return RowView(source, strata=find_strata(source, pooled))
@@ -569,6 +582,21 @@ class Question:
             raise UsageError(
                 f"{method.method} counts in strata, of which nothing is tested given the other features\n  cure: "
                 f"choose {parameter('control', 'bh')}, or take a method of means and products, as br-cc"
+            )
+        if pairs is not None and self.clusters is not None and (pairs.given_others or source.strata is not None):
+            what = (
+                "given the other features"
+                if pairs.given_others
+                else f"within the strata in which {method.method} counts"
+            )
+            raise UsageError(
+                f"clusters of rows are not allowed for in tests {what}\n  cure: choose {parameter('control', 'bh')} "
+                "and a method of means and products, as br-cc"
+            )
+        if self.clusters is not None and self._shuffles and (source.strata is not None or self.strata is not None):
+            raise UsageError(
+                f"labels are shuffled within strata or between clusters, not both\n  cure: choose "
+                f"{parameter('control', 'bh')}, which tests pairs without shuffles, or leave out one of them"
             )
         options = [name for name in ("prune", "redundancy", "groups") if getattr(self, name) is not None]
         if options and (self.ranks_strata or (source.covariates is not None and self.group_by == "joint")):
@@ -771,6 +799,9 @@ def _with_pairs(cost: Cost, view: Profile | RowSource, pairs: PairQuestion, *, f
             steps[index] = replace(step, statistics=(*step.statistics, *statistics))
         else:
             steps.insert(0, Reading(PAIR_TESTS, statistics))
+            index = 0
+        if pairs.clusters:
+            steps.insert(index + 1, Reading(CLUSTERS, (cluster_scores(view),)))
     after_first = 1 + next(i for i, step in enumerate(steps) if isinstance(step, Reading))
     for i, step in enumerate(steps[after_first:], start=after_first):
         workspace = step if isinstance(step, str) else step.workspace

@@ -333,7 +333,8 @@ class Asked:
     @property
     def tests_codes(self) -> bool:
         """True if pairs are tested from the counts that a method reads anyway."""
-        return self.pairs is not None and not self.pairs_first and not self.pairs.given_others
+        pairs = self.pairs
+        return pairs is not None and not self.pairs_first and not pairs.given_others and not pairs.clusters
 
 
 @dataclass(frozen=True)

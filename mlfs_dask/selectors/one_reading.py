@@ -263,12 +263,15 @@ class OneReading(Method):
 
     def _draw_resampling(self, job: Readings) -> Resampling:
         """Return the replicates of this fit; the labels that shuffles draw from are read."""
-        planned = self.resampling(job.asked)
+        source, covariates = job.source, job.source.covariates
+        clusters = source.clusters
+        planned = replace(self.resampling(job.asked), clusters=None if clusters is None else clusters.identity)
         if not planned.shuffles:
             return planned
-        source, covariates = job.source, job.source.covariates
         column = source.strata
-        if column is None and covariates is not None and covariates.in_strata:
+        if clusters is not None:
+            column, source = clusters, RowView(source, strata=clusters)
+        elif column is None and covariates is not None and covariates.in_strata:
             column = covariates.columns[-1]
             source = RowView(source, strata=column)
         labels = source.labels_only()
@@ -277,7 +280,9 @@ class OneReading(Method):
             return replace(planned, pool=draw_pool(sample, planned.seed))
         n_strata = len(column.categories or ())
         columns = None if covariates is None else covariates.stratum_columns
-        pool, strata = pool_in_strata(sample, planned.seed, source.profile.n, n_strata, columns)
+        pool, strata = pool_in_strata(
+            sample, planned.seed, source.profile.n, n_strata, columns, clusters=clusters is not None
+        )
         return replace(planned, pool=pool, strata=strata)
 
 

@@ -16,6 +16,7 @@ from mlfs_dask.blocks.pair_tests import (
     SKEWED,
     SLOPE,
     TREND,
+    ClusterSums,
     PairLaw,
     PairTests,
     correlation_tests,
@@ -36,8 +37,8 @@ from mlfs_dask.statistics.nonzeros import NonzeroCounts
 from mlfs_dask.statistics.products import LabelMoments, label_products
 from mlfs_dask.typing import Array, join_terms, numbers
 
-#: What a reading for pairs alone is called.
-PAIR_TESTS = "tests of pairs"
+#: Names of the pass for pairs alone, and of the pass for clusters.
+PAIR_TESTS, CLUSTERS = "tests of pairs", "clusters"
 
 
 #: P-values up to which all are held and sorted. Of more they are counted in bins of 0.2 % of their value, whose upper
@@ -78,6 +79,8 @@ class PairQuestion:
         Base of the logarithms that the values are, log(1 + x); None: the values are no logarithms.
     pseudocount : float
         Number added to both means of a fold change.
+    clusters : bool
+        True if rows have clusters.
     """
 
     rows: str | None
@@ -88,6 +91,7 @@ class PairQuestion:
     min_labels: int = 0
     log_base: float | None = None
     pseudocount: float = 1e-9
+    clusters: bool = False
 
     @property
     def given_others(self) -> bool:
@@ -182,11 +186,14 @@ class SumTests:
         adjustment: Adjustment | None = shapes.pop() if source.covariates is not None else None
         self._targets = source.targets if source.profile.numeric else None
         self._nonzeros = shapes.pop() if shapes and isinstance(shapes[-1], np.ndarray) else None
-        self._raw, self._two = moments, source.features.n_categories
+        #: Sums that are not adjusted for covariates.
+        self.unadjusted: LabelMoments = moments
+        self._two = source.features.n_categories
         self.shape: tuple[int, int] = moments.products.shape
         terms, mean = moments.terms, moments.known_mean
         m2, share, n = moments.m2[np.newaxis], moments.mean[np.newaxis], np.asarray(terms.n).reshape(-1, 1)
         self._strata: Shapes | None = None
+        self._clusters: ClusterSums | None = None
         #: Of each label, where its rows stand among those of `Shapes`.
         self._place = np.zeros(self.shape[0], dtype=np.int64)
         self._place[self.unknown] = 1 + np.arange(len(self.unknown))
@@ -210,6 +217,10 @@ class SumTests:
         self.moments, self.adjustment = moments, adjustment
         self._sums: Sums = terms._replace(n=n)
         self._features = mean, zero_one, skewness, kurtosis
+
+    def add_clusters(self, clusters: ClusterSums) -> None:
+        """Test by sums over clusters from now on."""
+        self._clusters = clusters
 
     @property
     def sums(self) -> Sums:
@@ -248,7 +259,7 @@ class SumTests:
         """
         if self._targets is not None:
             return np.full((4, len(labels)), np.nan)
-        of, place = self._raw, self._place[labels]
+        of, place = self.unadjusted, self._place[labels]
         mean, n, positives = of.mean[features], np.full(len(labels), of.n), of.positives[labels]
         partly = np.flatnonzero(place)
         if of.known is not None:
@@ -282,6 +293,9 @@ class SumTests:
         rank = of.rank if np.ndim(of.rank) == 0 else cut(of.rank)
         sums = Sums(cut(of.products), cut(of.m2), cut(of.positives), cut(of.n), residual, rank)
         mean, zero_one, skewness, kurtosis = map(cut, self._features)
+        if self._clusters is not None:
+            zero = np.zeros(())
+            return sums, PairLaw(mean, zero_one, zero, zero, clusters=ClusterSums(*map(cut, self._clusters)))
         if self._strata is not None:
             return sums, self._law_within(sums, mean, zero_one, labels, features)
         n, share = np.asarray(sums.n, dtype=np.float64), sums.positives / np.maximum(sums.n, 1)

@@ -193,24 +193,48 @@ class CovariateProducts(Statistic):
     def finalize(self, state: State) -> Adjustment:
         s = _Sums(*state)
         squares = np.diag(s.PP)[1:]
-        QX, QY = _projected(s.PP, s.PX, s.PY, squares)
+        whole = _project(s.PP, s.PX, s.PY, squares, s.c_shift)
         if not len(self.unknown):
-            return Adjustment(QX, QY)
+            return Adjustment(whole)
         known = []
         for label, unknown_PP, unknown_PX in zip(self.unknown, s.unknown_PP, s.unknown_PX, strict=True):
             PY = s.PY[:, label : label + 1]
-            known.append(_projected(s.PP - unknown_PP, s.PX - unknown_PX, PY, squares))
-        of_unknown = _projected(s.PP, np.empty((len(s.PP), 0)), s.unknown_PP[:, :, 0].T, squares)[1]
-        return Adjustment(QX, QY, self.unknown, of_unknown, tuple(known))
+            known.append(_project(s.PP - unknown_PP, s.PX - unknown_PX, PY, squares, s.c_shift))
+        of_unknown = _project(s.PP, np.empty((len(s.PP), 0)), s.unknown_PP[:, :, 0].T, squares, s.c_shift).QY
+        return Adjustment(whole, self.unknown, of_unknown, tuple(known))
 
 
-def _projected(PP: Array, PX: Array, PY: Array, squares: Array) -> tuple[Array, Array]:
-    """Q'X and Q'Y of Q, an orthonormal basis of centred C; `squares`, (c,), are those of which C'C is what is left."""
+class Projection(NamedTuple):
+    """Products of X and Y with Q = (C − mean) Z, an orthonormal basis of the centred covariates of some rows.
+
+    Attributes
+    ----------
+    QX : float64 array, shape (rank, d)
+        Q'(X − mean).
+    QY : float64 array, shape (rank, q)
+    Z : float64 array, shape (c, rank)
+    mean : float64 array, shape (c,)
+        Of the covariates.
+    """
+
+    QX: Array
+    QY: Array
+    Z: Array
+    mean: Array
+
+    def basis(self, C: Array) -> Array:
+        """Return Q for covariates of rows, shape (rows, rank)."""
+        result: Array = (C - self.mean) @ self.Z
+        return result
+
+
+def _project(PP: Array, PX: Array, PY: Array, squares: Array, shift: Array) -> Projection:
+    """Return the projection from sums; `squares`, (c,), are those of which C'C is what is left."""
     n, sums = PP[0, 0] or 1.0, PP[1:, :1]
     with np.errstate(over="ignore", invalid="ignore"):
         CX, CY = PX[1:] - sums * (PX[0] / n), PY[1:] - sums * (PY[0] / n)
     Z = orthonormal(PP[1:, 1:] - sums * (PP[0, 1:] / n), squares)
-    return Z.T @ CX, Z.T @ CY
+    return Projection(Z.T @ CX, Z.T @ CY, Z, shift + sums[:, 0] / n)
 
 
 def orthonormal(CC: Array, squares: Array) -> Array:
@@ -243,23 +267,30 @@ class Adjustment:
 
     Attributes
     ----------
-    QX : float64 array, shape (rank, d)
-        Q'(X − mean) of Q, an orthonormal basis of the centred covariates.
-    QY : float64 array, shape (rank, q)
-        Q'Y.
+    whole : Projection
+        Over all rows.
     labels : int64 array, shape (u,)
         Labels that have unknown entries.
     unknown_QY : float64 array, shape (rank, u), or None
         Q' of the rows in which each of these is unknown.
-    known : tuple of (float64 array of shape (rank, d), float64 array of shape (rank, 1))
-        Q'(X − mean) and Q'y over the rows where each of these is known, of an orthonormal basis of their own.
+    known : tuple of Projection
+        Over the rows where each of these is known, with a basis of their own.
     """
 
-    QX: Array
-    QY: Array
+    whole: Projection
     labels: NDArray[np.int64] = field(default_factory=no_labels)
     unknown_QY: Array | None = None
-    known: tuple[tuple[Array, Array], ...] = ()
+    known: tuple[Projection, ...] = ()
+
+    @property
+    def QX(self) -> Array:
+        """Q'(X − mean), shape (rank, d)."""
+        return self.whole.QX
+
+    @property
+    def QY(self) -> Array:
+        """Q'Y, shape (rank, q)."""
+        return self.whole.QY
 
     @property
     def rank(self) -> int:
@@ -268,11 +299,11 @@ class Adjustment:
 
     def of_features(self, columns: NDArray[np.intp]) -> Adjustment:
         """Of some features."""
-        return Adjustment(self.QX[:, columns], self.QY)
+        return Adjustment(self.whole._replace(QX=self.QX[:, columns]))
 
     def of_known(self, place: int | None) -> Adjustment:
         """Over the rows where one of the labels that may be unknown is known; None: over all rows."""
-        return self if place is None else Adjustment(*self.known[place])
+        return self if place is None else Adjustment(self.known[place])
 
     def gram(self, gram: Array, m2: Array | None = None) -> Array:
         """Return X'X of the residuals of X, in the place of centred X'X.
@@ -342,7 +373,7 @@ class Adjustment:
         with np.errstate(over="ignore", invalid="ignore"):
             products = sums.products - self.QY.T @ self.QX
         rank = np.full((q, 1), self.rank)
-        for label, (QX, Qy) in zip(self.labels, self.known, strict=True):
+        for label, (QX, Qy, _, _) in zip(self.labels, self.known, strict=True):
             with np.errstate(over="ignore", invalid="ignore"):
                 products[label] = sums.products[label] - Qy[:, 0] @ QX
             m2[label] = _left(terms.m2[label], QX)

@@ -24,10 +24,16 @@ have the same distribution. The pool of every stratum is shuffled by itself, at 
 from a row's number in its stratum; of more than m rows this is not known, and places are drawn, with repetition. Rows
 of a stratum without any row in the pool keep their labels, which makes a test no surer.
 
+Where rows have clusters, the labels of whole clusters change places: every cluster gets those of another one, row by
+row, again from the first row on if it has more rows. Features of a cluster and labels of another are independent, and
+rows of a cluster stay as alike as they are. Of a pool without all rows, a cluster without any row there takes part as
+others do: it gets the labels of one that has.
+
 **Resamples.** In which half of a pair a row is follows from a random bit, of its number, the seed and the number of the
-pair. A mean of half of the rows, drawn without replacement, varies as that of a bootstrap of all rows does: by
-(1/m − 1/n) σ² = σ²/n with m = n/2. Complementary halves, unlike a bootstrap, bound how many features are chosen by
-chance (Shah & Samworth 2013, "Variable selection with error control: another look at stability selection").
+pair. A mean of half of the rows, drawn without replacement, varies as that of a bootstrap of all rows does: by (1/m −
+1/n) σ² = σ²/n with m = n/2. Rows of a cluster are in one half. Complementary halves, unlike a bootstrap, bound how many
+features are chosen by chance (Shah & Samworth 2013, "Variable selection with error control: another look at stability
+selection").
 """
 
 from __future__ import annotations
@@ -41,7 +47,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.row_draws import row_bits, shuffled_places
+from mlfs_dask.blocks.row_draws import bits_of_rows, row_bits, shuffled_places
 from mlfs_dask.engine.plan import split_evenly
 from mlfs_dask.engine.readings import plan_statistics
 from mlfs_dask.engine.statistic import Arrays, State, Statistic
@@ -61,7 +67,7 @@ KEPT_STATE_BYTES = 32 * 2**20
 
 @dataclass(frozen=True)
 class PooledStrata:
-    """Strata of a pool of labels, which lie together.
+    """Strata or clusters of a pool of labels, which lie together.
 
     Attributes
     ----------
@@ -71,14 +77,20 @@ class PooledStrata:
         Number of every row in its stratum, where the pool has all rows.
     columns : slice or None
         Covariates that tell the strata of rows; None: their labels do, which are counted in strata.
+    clusters : bool
+        True if rows get the labels of another cluster, not those of their own stratum.
     """
 
     first: NDArray[np.int64]
     numbers: NDArray[np.int64] | None
     columns: slice | None = None
+    clusters: bool = False
 
     def of_rows(self, block: Block) -> NDArray[np.int64]:
-        """Return strata of the rows of a block."""
+        """Return strata or clusters of the rows of a block."""
+        if self.clusters:
+            assert block.clusters is not None
+            return block.clusters.astype(np.int64)
         if self.columns is None:
             return strata_of(block.Y)
         assert block.covariates is not None
@@ -87,6 +99,9 @@ class PooledStrata:
     def places(self, strata: NDArray[np.int64], start: int, key: int) -> NDArray[np.int64]:
         """Places in the pool of rows from number `start` on, in a shuffle; −1 of a stratum that has none there."""
         rows, sizes = len(strata), np.diff(self.first)
+        if self.clusters:
+            pooled = np.flatnonzero(sizes)
+            strata = pooled[shuffled_places(0, len(sizes), len(pooled), key)][strata]
         if self.numbers is None:
             bits = row_bits(start, rows, key) % np.maximum(sizes, 1).astype(np.uint64)[strata]
             return np.where(sizes[strata] > 0, self.first[strata] + bits.astype(np.int64), -1)
@@ -94,7 +109,7 @@ class PooledStrata:
         for stratum in np.unique(strata).tolist():
             own, m = np.flatnonzero(strata == stratum), int(sizes[stratum])
             among = shuffled_places(0, m, m, key ^ stratum)
-            places[own] = self.first[stratum] + among[self.numbers[start + own]]
+            places[own] = self.first[stratum] + among[self.numbers[start + own] % m]
         return places
 
 
@@ -109,7 +124,9 @@ class Resampling:
     pool : csr_array of int8, shape (m, q), or None
         Labels that shuffled rows get (`draw_pool`). None: for a plan, or without shuffles.
     strata : PooledStrata or None
-        Of the pool, where rows have strata.
+        Of the pool, where rows have strata or clusters.
+    clusters : plain values
+        Identity of the clusters of the rows; None without clusters.
     """
 
     shuffles: int = 0
@@ -117,6 +134,7 @@ class Resampling:
     seed: int = 0
     pool: sp.csr_array | None = None
     strata: PooledStrata | None = None
+    clusters: Any = None
 
     def __len__(self) -> int:
         return 1 + self.shuffles + self.resamples
@@ -149,7 +167,8 @@ class Resampling:
                 pool = stack_labels([pool, block.Y], block.Y.shape[1], numeric=isinstance(block.Y, np.ndarray))
                 places = np.where(places < 0, pool.shape[0] - rows + np.arange(rows), places)
             return block._replace(Y=pool[places])
-        drawn = np.flatnonzero(row_bits(start, rows, key) & np.uint64(1) == half)
+        bits = row_bits(start, rows, key) if block.clusters is None else bits_of_rows(block.clusters, key)
+        drawn = np.flatnonzero(bits & np.uint64(1) == half)
         return block.select_rows(drawn)
 
 
@@ -176,9 +195,9 @@ def draw_pool(sample: SampledRows, seed: int) -> sp.csr_array:
 
 
 def pool_in_strata(
-    sample: SampledRows, seed: int, n: int, n_strata: int, columns: slice | None
+    sample: SampledRows, seed: int, n: int, n_strata: int, columns: slice | None, *, clusters: bool = False
 ) -> tuple[sp.csr_array, PooledStrata]:
-    """Return the labels of a sample of n rows, stratum by stratum, each in a random order.
+    """Return the labels of a sample of n rows, stratum by stratum, each in a random order; or cluster by cluster.
 
     Parameters
     ----------
@@ -187,6 +206,8 @@ def pool_in_strata(
     seed, n, n_strata : int
     columns : slice or None
         Covariates that tell the strata of rows, whose labels are then those of all strata.
+    clusters : bool
+        True if the strata are clusters, whose labels are exchanged.
     """
     pool, strata, numbers = draw_pool(sample, seed), strata_of(sample.Y), None
     first = np.concatenate([[0], np.cumsum(np.bincount(strata, minlength=n_strata))])
@@ -195,7 +216,8 @@ def pool_in_strata(
         numbers = np.empty(n, np.int64)
         numbers[in_turn] = np.arange(n) - first[strata[in_turn]]
     pool = pool[np.argsort(strata_of(pool), kind="stable")]
-    return pool if columns is None else without_strata(pool, n_strata), PooledStrata(first, numbers, columns)
+    pool = pool if columns is None and not clusters else without_strata(pool, n_strata)
+    return pool, PooledStrata(first, numbers, columns, clusters)
 
 
 class Resampled(Statistic):
@@ -241,6 +263,7 @@ class Resampled(Statistic):
             "seed": own.seed,
             # What is drawn from n rows follows from the seed.
             "pool": self._n if own.shuffles else None,
+            **({} if own.clusters is None else {"clusters": own.clusters}),
         }
 
     @property

@@ -184,13 +184,14 @@ class StoredColumn(RowColumn):
         ]
         return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, np.int32), *pieces])
 
-    def distinct(self) -> NDArray[np.float64]:
-        if not self._found:
+    def distinct(self, most: int) -> NDArray[np.float64]:
+        if not self._found or MAX_CATEGORIES < len(self._found[0]) <= most:
+            self._found.clear()
             found = np.empty(0)
             for start in range(0, self.length, CHUNK):
                 values = self.between(start, min(start + CHUNK, self.length))
                 found = np.union1d(found, values[np.isfinite(values)])
-                if len(found) > MAX_CATEGORIES:
+                if len(found) > most:
                     break
             self._found.append(found)
         return self._found[0]

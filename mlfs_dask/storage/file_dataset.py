@@ -18,7 +18,7 @@ from mlfs_dask.formats.detect import obs_names, open_resolved, read_obs, resolve
 from mlfs_dask.readers.base import FileSpec, Header, LabelSpec
 from mlfs_dask.readers.batches import open_batches, scan_of
 from mlfs_dask.redaction import redact
-from mlfs_dask.rows.covariates import RowColumn, SourceColumn, check_categories
+from mlfs_dask.rows.covariates import RowColumn, SourceColumn
 from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.file_rows import FileRows, open_rows, require_rows
 from mlfs_dask.storage.numbered_names import NumberedNames
@@ -135,7 +135,7 @@ class FileColumns(Mapping[str, RowColumn]):
                 file=path,
                 cure="run the same command again, once nothing writes to it",
             )
-        return check_categories(SourceColumn(name, values, categories))
+        return SourceColumn(name, values, categories)
 
 
 def open_scan(table: Any, columns: Sequence[str] | None, *, what: str) -> FileRows:

@@ -146,7 +146,7 @@ def test_what_is_planned_and_printed(run: Run, run_json: RunJson, tiny_store: Pa
         (["elc", "--test-store", "{store}", "--test-size", "0.5"], 2, "so that --test-size 0.5 would have no effect"),
         (["elc", "--split-file", "none.txt"], 3, "cannot be read"),
         (["elc", "--repeats", "1000000000"], 4, "5,000,000,000 splits of 40 rows: projected"),
-        (["elc", "--groups", "none.txt"], 3, "none.txt"),
+        (["elc", "--clusters", "none.txt"], 2, "none.txt"),
         (["elc", "--workers", "2", "--in-process"], 2, "--workers and --in-process name different places"),
         (["elc", "--cache", "s3://bucket/c"], 2, "must be a local folder"),
         (["elc", "--performance-report", "r.html"], 2, "--performance-report"),

@@ -514,8 +514,8 @@ def test_what_cannot_be(store: Path, tmp_path: Path) -> None:
         evaluate(X, "elc")
     with pytest.raises(UsageError, match="no option 'fold'"):
         evaluate(X, "elc", labels=Y, fold=3)
-    with pytest.raises(UsageError, match="groups has 3 entries for 90 rows"):
-        evaluate(X, "elc", labels=Y, groups=[1, 2, 3])
+    with pytest.raises(UsageError, match="clusters has 3 entries for 90 rows"):
+        evaluate(X, "elc", labels=Y, clusters=[1, 2, 3])
     with pytest.warns(UserWarning, match="the grid's 20 are above"):
         assert Experiment(Inputs(X, Y), "elc", k_grid="2,20").plan()["k"] == [2]
 

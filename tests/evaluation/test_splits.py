@@ -10,7 +10,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.simulation import as_unknown, simulate
-from mlfs_dask.evaluation.splits import make_splits, read_groups, read_split, stratified_folds
+from mlfs_dask.evaluation.splits import make_splits, read_split, stratified_folds
 
 
 def labels(n: int, q: int = 6, seed: int = 0) -> sp.csr_array:
@@ -46,12 +46,10 @@ def test_seeds_decide() -> None:
 
 
 @pytest.mark.parametrize("kind", ["kfold", "holdout"])
-def test_groups_are_not_parted(kind: str, tmp_path: Path) -> None:
-    (tmp_path / "groups.txt").write_text("\n".join(f"g{row % 12}" for row in range(60)))
-    groups = read_groups(str(tmp_path / "groups.txt"), 60)
-    assert len(set(groups)) == 12
-    for split in make_splits(kind, labels(60), folds=3, groups=groups, seed=5):
-        assert not set(groups[split.train]) & set(groups[split.test])
+def test_clusters_are_not_parted(kind: str) -> None:
+    clusters = np.arange(60) % 12
+    for split in make_splits(kind, labels(60), folds=3, clusters=clusters, seed=5):
+        assert not set(clusters[split.train]) & set(clusters[split.test])
         assert len(split.test) > 0
 
 
@@ -86,10 +84,10 @@ def test_ties_go_to_the_fold_that_lacks_most_rows_so_that_folds_have_as_many_row
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("kfold", {"folds": 11}, "folds must be from 2 to the 10 rows or groups there are; got 11"),
-        ("kfold", {"folds": 3, "groups": np.zeros(10, int)}, "to the 1 rows or groups"),
+        ("kfold", {"folds": 11}, "folds must be from 2 to the 10 rows or clusters there are; got 11"),
+        ("kfold", {"folds": 3, "clusters": np.zeros(10, int)}, "to the 1 rows or clusters"),
         ("holdout", {"test_size": 0.999}, "test_size 0.999 of 10 rows cannot be"),
-        ("stratified", {"groups": np.arange(10)}, "not with stratified"),
+        ("stratified", {"clusters": np.arange(10)}, "not with stratified"),
         ("given", {}, "give fold_of"),
         ("given", {"given": np.zeros(10, int)}, "leaves none to learn from"),
         ("odd", {}, "no split 'odd'"),
