@@ -16,7 +16,7 @@ import click
 
 import mlfs_dask
 from mlfs_dask.selection.estimator import Selector, get_estimator
-from mlfs_dask.selection.question import parameters_of
+from mlfs_dask.selection.question import COMMON, parameters_of
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.parameters import Parameter
 from mlfs_dask_cli.main import COMMANDS, mlfs
@@ -154,9 +154,15 @@ def _method_page(name: str) -> str:
     parts += [*["## Notes"] * bool(notes), *notes]
     signature = inspect.signature(estimator)
     plain = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
+    shared = {definition.name for definition in COMMON}
+    plain = [each for each in plain if each.name not in shared]
+    plain.append(inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD))
     called = f"{estimator.__name__}{signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)}"
     parts += ["## In Python", f"```{{py:class}} mlfs_dask.{called}\n```"]
-    parts.append("Options are parameters with underscores. [All selectors](../python.md#selectors) have one interface.")
+    parts.append(
+        "Options are parameters with underscores; `**options` are those that every method has. [All "
+        "selectors](../python.md#selectors) have one interface."
+    )
     for found in re.finditer(r"^(\w+) : (.*)\n((?:    .*\n?)+)", text_of.get("Attributes", ""), re.MULTILINE):
         parts.append(f"- `{found[1]}`, {found[2]}: {' '.join(found[3].split())}")
     if "Examples" in text_of:

@@ -170,7 +170,7 @@ def test_partitions_change_nothing(first, second, csr):
 def test_other_methods_refuse_covariates():
     X, Y, C = problem()
     for name in REFUSING:
-        method, rows = attach_columns(ask(name, 3), OpenedRows(as_rows(X, Y)), C, None)
+        method, rows = attach_columns(ask(name, 3), OpenedRows(as_rows(X, Y)), covariates=C)
         with pytest.raises(UsageError, match=f"{name} cannot be adjusted for covariates"):
             method.require_accepted(rows.source, Names())
 
@@ -268,7 +268,7 @@ def test_the_plan_holds_the_products_of_covariates():
     method = ask("br-cc", 3)
     source = ArrayRows(X, sp.csr_array(Y))
     plain = method.plan(source, current_resources())
-    method, named = attach_columns(method, OpenedRows(source), C, None)
+    method, named = attach_columns(method, OpenedRows(source), covariates=C)
     adjusted = method.plan(named.source, current_resources())
     products = 8 * 20 * X.shape[1]
     assert adjusted.peak_worker_bytes >= plain.peak_worker_bytes + products

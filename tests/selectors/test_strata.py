@@ -148,7 +148,7 @@ class _Strata:
 def test_what_cannot_be_pooled_is_refused_with_the_cure():
     X, Y, batch = problem()
     for name in METHODS:
-        question, rows = attach_columns(ask(name, 3), OpenedRows(as_rows(X, Y)), None, batch)
+        question, rows = attach_columns(ask(name, 3), OpenedRows(as_rows(X, Y)), strata=batch)
         if question.method.takes_strata or question.method.takes_covariates:
             continue
         with pytest.raises(UsageError, match=f"{name} cannot pool its scores over strata\n  cure: choose .*rank"):
