@@ -64,7 +64,7 @@ def test_pairs_are_those_of_the_score_test_of_estimating_equations(adjusted):
 
 
 def test_numeric_targets_are_tested_by_clusters_too():
-    X, Y, donor = problem(seed=7)
+    X, _, donor = problem(seed=7)
     dose = 3 * X[:, [0]] + np.random.default_rng(8).normal(size=(len(X), 1)) * 5 + donor[:, np.newaxis]
     dose[::9] = np.nan
     known = ~np.isnan(dose[:, 0])
