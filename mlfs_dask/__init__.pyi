@@ -65,6 +65,7 @@ class AccessMFS(LabelRecoverer, Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -96,6 +97,7 @@ class AMI(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -126,6 +128,7 @@ class AnovaF(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -157,6 +160,7 @@ class AutoSelector(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -187,6 +191,7 @@ class BRCC(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -220,6 +225,7 @@ class BROR(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -252,6 +258,7 @@ class Chi2(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -289,6 +296,7 @@ class CMFS(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -323,6 +331,7 @@ class CSFS(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -354,6 +363,7 @@ class D2F(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -386,6 +396,7 @@ class ELAChi2(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -423,6 +434,7 @@ class ELC(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -455,6 +467,7 @@ class ENM(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -488,6 +501,7 @@ class FIMF(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -518,6 +532,7 @@ class FisherScore(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -559,6 +574,7 @@ class FSCLA(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -594,6 +610,7 @@ class FSSRDM(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -634,6 +651,7 @@ class GLFS(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -664,6 +682,7 @@ class GMLC(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -696,6 +715,7 @@ class GMM(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -730,6 +750,7 @@ class GRRO(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -761,6 +782,7 @@ class JMI(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -795,6 +817,7 @@ class LabelEntropy(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -829,6 +852,7 @@ class LaplacianScore(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -866,6 +890,7 @@ class LassoNet(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -900,6 +925,7 @@ class LEDA(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -942,6 +968,7 @@ class LFFS(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -980,6 +1007,7 @@ class LLSF(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1019,6 +1047,7 @@ class LSMR(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1053,6 +1082,7 @@ class MAMFS(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1088,6 +1118,7 @@ class MDDM(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1128,6 +1159,7 @@ class MDFS(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1159,6 +1191,7 @@ class MDMR(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1189,6 +1222,7 @@ class MultiLabelF(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1234,6 +1268,7 @@ class MFSIR(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1270,6 +1305,7 @@ class MICO(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1313,6 +1349,7 @@ class MIFS(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1348,6 +1385,7 @@ class MLACO(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1388,6 +1426,7 @@ class MLMLFS(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1420,6 +1459,7 @@ class MRMR(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1451,6 +1491,7 @@ class PMU(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1486,6 +1527,7 @@ class QPMLFS(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1518,6 +1560,7 @@ class ReliefF(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1552,6 +1595,7 @@ class RFS(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1591,6 +1635,7 @@ class SCFS(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1622,6 +1667,7 @@ class SCLS(WeightedSelector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1662,6 +1708,7 @@ class SFAM(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1705,6 +1752,7 @@ class SFSBLL(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1743,6 +1791,7 @@ class SFSS(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1784,6 +1833,7 @@ class SMDRIC(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1829,6 +1879,7 @@ class SMFS(LabelRecoverer, Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1865,6 +1916,7 @@ class SMILE(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1903,6 +1955,7 @@ class SMLFS(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1933,6 +1986,7 @@ class SPFS(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1971,6 +2025,7 @@ class UAFSBH(Selector):
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
+        clusters: str | None = ...,
         target_type: str = ...,
     ) -> None: ...
 

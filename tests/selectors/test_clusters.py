@@ -61,6 +61,10 @@ def test_pairs_are_those_of_the_score_test_of_estimating_equations(adjusted):
         t = table[f, label]["statistic"]
         assert 12 * t**2 / (11 + t**2) == pytest.approx(expected, rel=1e-6)
         assert table[f, label]["test"] == "t of clusters"
+        full = np.column_stack([design, Y[:, label]])[known].astype(float)
+        linear = sm.OLS(X[known, f], full).fit(cov_type="cluster", cov_kwds={"groups": donor[known], "use_t": True})
+        assert table[f, label]["effect"] == pytest.approx(linear.params[-1])
+        assert table[f, label]["standard_error"] == pytest.approx(linear.bse[-1])
 
 
 def test_numeric_targets_are_tested_by_clusters_too():
