@@ -33,7 +33,7 @@ def test_clusters_are_a_column_or_a_file(tmp_path: Path, run: Run, run_json: Run
             tables.append(pyarrow.parquet.read_table(place / "pairs.parquet"))
     assert all(table == tables[0] for table in tables)
     fitted = mlfs.BRCC(n_features_to_select=2, pairs="all").fit(X, Y[:, [0, 2]], clusters=donor)
-    np.testing.assert_allclose(tables[0].column("p_value"), fitted.pairs_.column("p_value"))
+    np.testing.assert_allclose(tables[0].column("p_value"), fitted.pairs_["p_value"])
     place = tmp_path / "eval"
     asked = ("evaluate", store, "br-cc", "-o", place, "--clusters", "donor", "--k-grid", 2)
     assert run_json(*asked, "--folds", 4)["splits"]["folds"] == 4

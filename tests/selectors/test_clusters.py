@@ -34,7 +34,7 @@ def problem(seed=0, donors=12, n=240, d=5):
 
 def pairs_of(X, Y, donor, **options):
     fitted = mlfs.BRCC(n_features_to_select=3, pairs="all").fit(X, Y, clusters=donor, **options)
-    return {(row["feature_index"], row["label_index"]): row for row in fitted.pairs_.to_pylist()}
+    return {(row["feature_index"], row["label_index"]): row for row in fitted.pairs_.to_dict("records")}
 
 
 def score_statistic(x, y, design, donor):
@@ -73,7 +73,7 @@ def test_numeric_targets_are_tested_by_clusters_too():
     dose[::9] = np.nan
     known = ~np.isnan(dose[:, 0])
     fitted = mlfs.BRCC(n_features_to_select=3, pairs="all", target_type="continuous").fit(X, dose, clusters=donor)
-    for row in fitted.pairs_.to_pylist():
+    for row in fitted.pairs_.to_dict("records"):
         expected = score_statistic(
             X[known, row["feature_index"]], dose[known, 0], np.ones((known.sum(), 1)), donor[known]
         )
@@ -123,7 +123,7 @@ def test_a_label_of_the_donor_goes_with_noise_without_clusters_only():
     shares = {}
     for clusters in (None, donor):
         fitted = mlfs.BRCC(n_features_to_select=5, pairs="all").fit(X, Y, clusters=clusters)
-        shares[clusters is None] = (fitted.pairs_.column("p_value").to_numpy() < 0.05).mean()
+        shares[clusters is None] = (fitted.pairs_["p_value"].to_numpy() < 0.05).mean()
     assert shares[True] > 0.4
     assert shares[False] < 0.08
     shuffled = mlfs.BRCC(n_features_to_select="auto", random_state=0)
