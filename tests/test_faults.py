@@ -15,7 +15,7 @@ ROWS = {
         "cluster/test_workers.py::test_a_worker_that_is_started_again_at_its_address_is_another_process",
         "engine/test_readings.py::test_a_worker_that_dies_once_goes_unnoticed",
     ),
-    "a worker is silent during a reading": ("cluster/test_workers.py::test_a_worker_that_is_frozen_in_a_pass",),
+    "a worker is silent during a pass": ("cluster/test_workers.py::test_a_worker_that_is_frozen_in_a_pass",),
     "a worker does not answer before it gets a task": ("cluster/test_workers.py::test_a_frozen_worker_is_left_out",),
     "a worker has other code or libraries, or cannot load them": (
         "cluster/test_workers.py::test_workers_with_other_code_or_without_what_they_need_get_no_task",
