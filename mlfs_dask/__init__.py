@@ -29,6 +29,7 @@ _PLACES = {
     "label_matrix": "mlfs_dask.readers.label_values",
     "methods": "mlfs_dask.selection.estimator",
     "open_dataset": "mlfs_dask.storage.opening",
+    "plot": "mlfs_dask.reporting",
     "report": "mlfs_dask.reporting.page",
     "run_batch": "mlfs_dask.batch.running",
 }
@@ -51,7 +52,7 @@ def __getattr__(name: str) -> Any:
 
         meant = "" if name.startswith("_") else f". {closest(name, list(_places()))}"
         raise AttributeError(f"module 'mlfs_dask' has no attribute {name!r}{meant}", name=name, obj=None)
-    value = getattr(importlib.import_module(place), name)
+    value = getattr(importlib.import_module(place), name, None) or importlib.import_module(f"{place}.{name}")
     if name in _PLACES:
         globals()[name] = value
         return value

@@ -202,7 +202,8 @@ def test_the_plans_of_the_page_on_machines_have_the_lines_of_a_plan(tmp_path: Pa
 
 def test_the_reference_names_everything_public() -> None:
     text = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"^   ~mlfs_dask\.([A-Za-z_.]+)$", text, re.MULTILINE))
+    listed = re.findall(r"^   ~mlfs_dask\.([A-Za-z_.]+)$", text, re.MULTILINE)
+    named = {part for name in listed for part in name.split(".")}  # of plot.ranking, plot is public
     for method in METHODS:
         page = (DOCS / "reference" / "methods" / f"{method}.md").read_text(encoding="utf-8")
         named |= set(re.findall(r"^```{py:class} mlfs_dask\.(\w+)\(", page, re.MULTILINE))

@@ -50,7 +50,7 @@ def rankings_section(
         figures = [
             _scores(labelled, styles),
             *rank_intervals(labelled, styles),
-            _best_features(labelled, styles),
+            best_features(labelled, styles),
         ]
         if image_shape is not None:
             name = f"{anchor('ranking', labelled.label)}-map"
@@ -69,7 +69,7 @@ def chosen_features(runs: Sequence[LabelledRun], styles: Styles) -> Figure:
 
     first = runs[0]
     if len(runs) == 1:
-        return _best_features(first, styles)
+        return best_features(first, styles)
     best = first.run.feature_names[: min(first.run.k, MAX_DRAWN)]
     ranks: dict[str, NDArray[np.float64]] = {}
     for labelled in runs:
@@ -130,7 +130,7 @@ def _scores(labelled: LabelledRun, styles: Styles) -> Figure:
     )
 
 
-def _best_features(labelled: LabelledRun, styles: Styles) -> Figure:
+def best_features(labelled: LabelledRun, styles: Styles) -> Figure:
     """The best features of a run, with their scores."""
     import pandas as pd
 
@@ -342,13 +342,13 @@ def pairs_section(runs: Sequence[LabelledRun]) -> Section:
     """A picture and a table of the pairs of each run that has a table of them."""
     section = Section("pairs", "Which features, for which labels")
     for labelled in runs:
-        table = _pairs_of(labelled.run)
+        table = shown_pairs(labelled.run)
         if table is not None and len(table):
             section.blocks.append(_pairs_block(labelled, table))
     return section
 
 
-def _pairs_of(run: Run) -> pd.DataFrame | None:
+def shown_pairs(run: Run) -> pd.DataFrame | None:
     """Tested pairs of the first features of a ranking; None where a run has no table."""
     found = run.pairs(run.ranking[: max(MAX_PAIRED, min(run.k, 10 * MAX_PAIRED))].tolist())
     if found is None:
@@ -376,11 +376,11 @@ def _pairs_block(labelled: LabelledRun, table: pd.DataFrame) -> Block:
     title = f"{labelled.label}: surest pairs, up to {MAX_PAIRS_OF_LABEL} of a label"
     rows = list(surest[names].itertuples(index=False, name=None))
     return Block(
-        labelled.label, texts=[text], tables=[Table(title, columns, rows)], figures=[_pair_map(labelled, table)]
+        labelled.label, texts=[text], tables=[Table(title, columns, rows)], figures=[pair_map(labelled, table)]
     )
 
 
-def _pair_map(labelled: LabelledRun, table: pd.DataFrame) -> Figure:
+def pair_map(labelled: LabelledRun, table: pd.DataFrame) -> Figure:
     """−log₁₀ p of features and labels, with the sign of the direction."""
     levels = np.log10(table["q_value"].clip(lower=np.finfo(np.float64).tiny))  # knockoffs have these alone
     strength = -table["log10_p"].fillna(levels)

@@ -127,7 +127,7 @@ class Styles:
 
 
 @contextmanager
-def _look(*, text_as_paths: bool) -> Iterator[None]:
+def look(*, text_as_paths: bool) -> Iterator[None]:
     """Settings of matplotlib, ours and no user's; names are text and never formulas."""
     import matplotlib as mpl
 
@@ -199,7 +199,7 @@ def _one_legend(canvas: Any, width: float) -> None:
 
 def inline_svg(figure: Figure) -> str:
     """A figure as an SVG element for a page: text stays text, colours are the page's, identifiers its own."""
-    with _look(text_as_paths=False):
+    with look(text_as_paths=False):
         stream = io.StringIO()
         _drawn([figure], 1).savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     text = stream.getvalue()
@@ -227,7 +227,7 @@ def inline_svg(figure: Figure) -> str:
 def write_figure(figures: Figure | Sequence[Figure], file: Path) -> None:
     """Write a figure, or several as panels of one, three in a row, as SVG."""
     panels = [figures] if isinstance(figures, Figure) else list(figures)
-    with _look(text_as_paths=True):
+    with look(text_as_paths=True):
         _drawn(panels, min(3, len(panels))).savefig(file, metadata={"Date": None}, facecolor="white")
 
 
@@ -377,7 +377,7 @@ def _finish(axes: Axes, values: Any, logarithmic: str) -> None:
 
 
 def _logarithmic(axes: Axes, which: Literal["x", "y"]) -> None:
-    """A logarithmic axis with plain numbers: matplotlib's own labels are formulas, which `_look` keeps as text."""
+    """A logarithmic axis with plain numbers: matplotlib's own labels are formulas, which `look` keeps as text."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set(**{f"{which}scale": "log"})

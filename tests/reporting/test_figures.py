@@ -108,7 +108,7 @@ def test_labels_stay_inside_the_figure() -> None:
         for k in (1, 2, 3)
     ]
     made = figures.curve(pd.DataFrame(rows), title="t", ylabel="Ranking loss", styles=Styles(), name="c")
-    with figures._look(text_as_paths=False):
+    with figures.look(text_as_paths=False):
         canvas = figures._drawn([made], 1)
         canvas.savefig(io.BytesIO(), format="svg", dpi=100)
     # A point of air around letters counts as theirs.
