@@ -9,6 +9,7 @@ from mlfs_dask.evaluation.experiment import evaluate as evaluate
 from mlfs_dask.evaluation.mlknn import MLkNN as MLkNN
 from mlfs_dask.readers.base import LabelSpec as LabelSpec
 from mlfs_dask.readers.label_values import label_matrix as label_matrix
+from mlfs_dask.reporting import plot as plot
 from mlfs_dask.reporting.page import report as report
 from mlfs_dask.selection.annotate import annotate as annotate
 from mlfs_dask.selection.estimator import LabelRecoverer, Selector, WeightedSelector
