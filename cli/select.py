@@ -59,6 +59,13 @@ def _make_command(selectors: Sequence[Any]) -> click.Command:
         type=PATH,
         required=True,
     )
+    @option(
+        "--pairs-format",
+        "Format of the table of `--pairs`: RUN/pairs.parquet or RUN/pairs.csv.",
+        type=click.Choice(["parquet", "csv"]),
+        default="parquet",
+        show_default=True,
+    )
     @seed_option
     @resume_option
     @force_option
@@ -94,6 +101,7 @@ def _select(
     force: bool,
     computing: Computing,
     output: Output,
+    pairs_format: str,
     write_labels: bool = False,
     checkpoint_every: float = 0.0,
 ) -> None:
@@ -136,7 +144,9 @@ def _select(
                         runtime.emit("job", number=jobs.index(job) + 1, total=len(jobs), name=name)
                     started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
                     told = {"started": started, "command": redact(command_line())}
-                    done[job.place] = job.run(told, every=checkpoint_every, resume=resume, force=force)
+                    done[job.place] = job.run(
+                        told, every=checkpoint_every, resume=resume, force=force, pairs_format=pairs_format
+                    )
     results = [_result(done[job.place]) for job in jobs]
     passes = sum(result["passes"] for result in results)
     if dataset.rows.profile.foreign and passes >= MANY_READINGS:

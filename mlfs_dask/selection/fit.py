@@ -52,7 +52,7 @@ from mlfs_dask.typing import Array
 #: Parameters that do not affect scores.
 _AFTER_SCORES = (
     *("n_features_to_select", "keep", "exclude", "pairs", "per_label", "min_labels", "control"),
-    *("log_base", "pseudocount"),
+    *("log_base", "pseudocount", "direction"),
     *("start_", "prune", "redundancy", "groups", "group_by"),
 )
 

@@ -93,7 +93,13 @@ class SelectJob:
         check_free(self.place, force=force or self._replaces)
 
     def run(
-        self, entries: Mapping[str, Any], *, every: float = EVERY_SECONDS, resume: bool = False, force: bool = False
+        self,
+        entries: Mapping[str, Any],
+        *,
+        every: float = EVERY_SECONDS,
+        resume: bool = False,
+        force: bool = False,
+        pairs_format: str = "parquet",
     ) -> Run:
         """Fit the method and write the run folder.
 
@@ -107,6 +113,7 @@ class SelectJob:
             Continue from the checkpoint of an interrupted run.
         force : bool
             Replace an earlier run, once the new one is complete.
+        pairs_format : {"parquet", "csv"}
 
         Raises
         ------
@@ -137,6 +144,7 @@ class SelectJob:
                 clusters=fitted.clusters,
                 labels=labels,
                 pairs=fitted.pairs,
+                pairs_format=pairs_format,
                 force=force or self._replaces,
             )
         if self.question.method.keeps_checkpoints:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks import gates
-from mlfs_dask.blocks.pair_tests import EFFECTS, TESTS, PairTests
+from mlfs_dask.blocks.pair_tests import EFFECTS, INFORMATION, TESTS, PairTests
 from mlfs_dask.errors import DataError, number_of, parameter
 from mlfs_dask.selection.conditional_tests import ConditionalTests
 from mlfs_dask.selection.question import Question
@@ -229,7 +229,20 @@ class Pairs:
         d = self.tests.shape[1]
         for start in range(0, d, self._step):
             features = slice(start, min(start + self._step, d))
-            yield features, self.tests.tile(features)
+            yield features, self._directed(self.tests.tile(features))
+
+    def _directed(self, tested: PairTests) -> PairTests:
+        """Return tests in which pairs of another sign than the one asked for have p-value 1 and are last.
+
+        Two-sided p-values of the pairs of one sign, and 1 for the others, bound one-sided p-values from above. Effects
+        without a sign, as of categories, have no direction.
+        """
+        if self.question.direction == "both":
+            return tested
+        signed = tested.statistic if self.question.direction == "up" else -tested.statistic
+        other = (signed <= 0) | ((tested.kind == INFORMATION) & ~np.isnan(signed))
+        p, order = np.where(other, 1.0, tested.p_value), np.where(other, np.inf, tested.order)
+        return tested._replace(p_value=p, order=order)
 
     def discovered(self, level: float) -> tuple[NDArray[np.bool_], Array]:
         """Return a mask of the features associated with any label at a level over features, and adjusted p-values."""
@@ -275,7 +288,8 @@ class Pairs:
             return
         for tile, tested in self._tiles():
             everything = self.question.rows == "all"
-            rows = np.ones(tested.p_value.shape, bool) if everything else tested.p_value <= self.threshold
+            p = tested.p_value  # pairs of the other direction have order infinity and a p-value
+            rows = np.isnan(p) | (tested.order < np.inf) if everything else p <= self.threshold
             features, labels = np.nonzero(rows.T)
             yield self._batch(names, labels, features + tile.start, tested, (labels, features))
 
@@ -335,12 +349,12 @@ class Pairs:
         return pa.Table.from_batches(self.batches())
 
     def write(self, file: str) -> None:
-        """Write the table to a Parquet file, batch by batch."""
-        from pyarrow import parquet
+        """Write the table to a Parquet file, or to a CSV file if the name ends in .csv, batch by batch."""
+        from pyarrow import csv, parquet
 
         batches = self.batches()
         first = next(batches)
-        with parquet.ParquetWriter(file, first.schema) as writer:
+        with (csv.CSVWriter if file.endswith(".csv") else parquet.ParquetWriter)(file, first.schema) as writer:
             writer.write_batch(first)
             for batch in batches:
                 if len(batch):

@@ -100,6 +100,14 @@ class Question:
     per_label: Annotated[
         int | None, Param("Number of most significant features to keep for every label, by the tests of pairs.")
     ] = None
+    direction: Annotated[
+        Literal["both", "up", "down"],
+        Param(
+            'Sign of the pairs that count as associated. "up": features that are larger where the label is, such as '
+            'markers; "down": smaller. Pairs of the other sign are in no list, and have the p-value 1 when p-values '
+            "are adjusted."
+        ),
+    ] = "both"
     min_labels: Annotated[
         int | None,
         Param("Least number of labels that a kept feature is associated with, at the rate `fdr` over features."),
@@ -232,6 +240,8 @@ class Question:
             self._check_groups()
         tested = self.is_auto or self.pair_question is not None
         self._require_effect("fdr", tested, parameter("n_features_to_select", AUTO), parameter("pairs"))
+        asked = (*map(parameter, ("pairs", "per_label", "min_labels", "control")),)
+        self._require_effect("direction", self.pair_question is not None, *asked)
         for name in ("log_base", "pseudocount"):
             self._require_effect(name, self.pairs is not None, parameter("pairs"))
         self._require_effect("group_by", self.groups is not None, parameter("groups"))
@@ -295,9 +305,17 @@ class Question:
         rows, _, best = (self.pairs or "").partition(":")
         best_of_label = max(int(best or 0), self.per_label or 0)
         control = self.control or "bh"
-        further = self.method.seed, self.min_labels or 0, self._log_base, self.pseudocount
         return PairQuestion(
-            rows or None, best_of_label, control, self.fdr, *further, clusters=self.clusters is not None
+            rows or None,
+            best_of_label,
+            control,
+            self.fdr,
+            self.method.seed,
+            self.min_labels or 0,
+            log_base=self._log_base,
+            pseudocount=self.pseudocount,
+            clusters=self.clusters is not None,
+            direction=self.direction,
         )
 
     @property
@@ -572,6 +590,11 @@ class Question:
             raise UsageError(
                 f"pairs are not tested within strata that are ranked apart\n  cure: leave out what asks for pairs, or "
                 f"choose {parameter('strata_by', 'sum')}"
+            )
+        if self.direction != "both" and self.control == "knockoffs":
+            raise UsageError(
+                f"knockoffs find features for both directions\n  cure: leave out {parameter('direction')}, or choose "
+                f"{parameter('control', 'partial')}"
             )
         if self.min_labels is not None and self.control == "knockoffs":
             raise UsageError(

@@ -30,7 +30,8 @@ RANKING = "ranking.csv"
 SELECTED = "selected.txt"
 RECORD = "run.json"
 LABELS = "labels.zarr"
-PAIRS = "pairs.parquet"
+#: Names of the table of pairs, by its format.
+PAIRS = {"parquet": "pairs.parquet", "csv": "pairs.csv"}
 REDUNDANCY = "redundancy.csv"
 COLUMNS = ("rank", "feature_index", "feature_name", "score")
 #: Columns of `redundancy.csv`.
@@ -148,17 +149,23 @@ class Run:
 
     def pairs(self, features: Sequence[int] | None = None) -> Any:
         """Return the table of tested pairs as a `pyarrow.Table`, of some features or of all; None without a table."""
-        from pyarrow import compute, parquet
+        import pyarrow as pa
+        from pyarrow import compute, csv, parquet
 
         if self.pair_table is not None:
             if features is None:
                 return self.pair_table
             return self.pair_table.filter(compute.field("feature_index").isin(features))
         objects = open_objects(self.path) if self.path else None
-        if objects is None or not objects.exists(PAIRS):
+        name = next((name for name in PAIRS.values() if objects is not None and objects.exists(name)), None)
+        if objects is None or name is None:
             return None
-        file: Any = io.BytesIO(objects.read(PAIRS)) if is_url(self.path) else f"{self.path}/{PAIRS}"
-        return parquet.read_table(file, filters=None if features is None else [("feature_index", "in", features)])
+        file: Any = io.BytesIO(objects.read(name)) if is_url(self.path) else f"{self.path}/{name}"
+        if name == PAIRS["parquet"]:
+            return parquet.read_table(file, filters=None if features is None else [("feature_index", "in", features)])
+        texts = csv.ConvertOptions(column_types={"feature": pa.string(), "label": pa.string()})
+        table = csv.read_csv(file, convert_options=texts)
+        return table if features is None else table.filter(compute.field("feature_index").isin(features))
 
 
 def check_free(path: str, *, force: bool) -> None:
@@ -177,6 +184,7 @@ def write_run(
     clusters: NDArray[np.void] | None = None,
     labels: RecoveredLabels | None = None,
     pairs: Pairs | None = None,
+    pairs_format: str = "parquet",
     force: bool = False,
 ) -> None:
     """Write a run folder, whole or not at all.
@@ -200,7 +208,8 @@ def write_run(
     labels : RecoveredLabels, optional
         Content of `labels.zarr`.
     pairs : Pairs, optional
-        Content of `pairs.parquet`, if the question asks for the table.
+        Content of the table of pairs, if the question asks for it.
+    pairs_format : {"parquet", "csv"}
     force : bool
         Replace an earlier run, once the new one is complete.
 
@@ -223,7 +232,7 @@ def write_run(
         if labels is not None:
             _write_labels(f"{folder}/{LABELS}", labels)
         if pairs is not None and pairs.question.rows is not None:
-            with local_file(f"{folder}/{PAIRS}") as file:
+            with local_file(f"{folder}/{PAIRS[pairs_format]}") as file:
                 pairs.write(file)
 
     write_folder(
@@ -232,7 +241,7 @@ def write_run(
         record=RECORD,
         what=_WHAT,
         fill=fill,
-        remove=(LABELS, PAIRS, REDUNDANCY),
+        remove=(LABELS, *PAIRS.values(), REDUNDANCY),
         force=force,
     )
 

@@ -81,6 +81,8 @@ class PairQuestion:
         Number added to both means of a fold change.
     clusters : bool
         True if rows have clusters.
+    direction : {"both", "up", "down"}
+        Sign of the pairs that count as associated.
     """
 
     rows: str | None
@@ -92,6 +94,7 @@ class PairQuestion:
     log_base: float | None = None
     pseudocount: float = 1e-9
     clusters: bool = False
+    direction: Literal["both", "up", "down"] = "both"
 
     @property
     def given_others(self) -> bool:

@@ -5,14 +5,19 @@ from pathlib import Path
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import statsmodels.api as sm
+from click.testing import CliRunner
+from pyarrow import parquet
 from scipy import sparse as sp
 from scipy import stats
 
 from mlfs_dask.errors import UsageError
 from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask_cli.main import mlfs as command
 from tests.problems import quiet
+from tests.storage.stores import make_store
 
 
 def expression(seed=0, n=150, q=3, unknown=False):
@@ -102,7 +107,6 @@ def test_a_store_whose_features_are_never_0_has_no_further_statistic(tmp_path):
     from mlfs_dask.rows.sources import as_rows
     from mlfs_dask.selectors.pairs import PairQuestion, pair_statistics
     from mlfs_dask.storage.opening import open_dataset
-    from tests.storage.stores import make_store
 
     X, Y = expression()
     kinds = {}
@@ -162,3 +166,42 @@ def test_parameters_of_the_table_are_checked_and_every_column_is_documented():
     table = quiet(get_estimator("chi2")(2, pairs="all"), X, Y).pairs_
     assert [column for column in table if f"`{column}`" not in page] == []
     assert table[["standard_error", "mean_in", "nonzero_out", "log2_fold_change"]].isna().all(axis=None)
+
+
+@pytest.mark.parametrize("method", ["br-cc", "chi2"])
+def test_one_direction_leaves_the_pairs_of_the_other_out_of_all_lists(method):
+    X, Y = expression()
+    X[:, 2] -= 2.0 * Y[:, 0]
+    both = table_of(X, Y, method)
+    for direction, sign in (("up", 1), ("down", -1)):
+        own = both[np.sign(both["statistic"]) == sign]
+        p = both["p_value"].where(np.sign(both["statistic"]) == sign, 1.0)
+        q = stats.false_discovery_control(p)[np.sign(both["statistic"]) == sign]
+        table = table_of(X, Y, method, direction=direction)
+        np.testing.assert_allclose(table["p_value"], own["p_value"])
+        np.testing.assert_allclose(table["q_value"], q)
+        significant = table_of(X, Y, method, direction=direction, pairs="significant")
+        assert significant.index.tolist() == own.index[q <= 0.1].tolist()
+        assert len(significant) or (method, direction) == ("chi2", "up")
+        best = own.sort_values("log10_p", kind="stable").groupby(level="label_index").head(2)
+        listed = table_of(X, Y, method, direction=direction, pairs="best:2")
+        assert set(listed.index) == set(best.index)
+        asked = {"per_label": 1, "direction": direction}
+        chosen = quiet(get_estimator(method)(None, **asked), X, Y)
+        first = own.sort_values("log10_p", kind="stable").groupby(level="label_index").head(1)
+        assert set(np.flatnonzero(chosen.support_)) == set(first.index.get_level_values("feature_index"))
+    with pytest.raises(UsageError, match="direction changes nothing without pairs or per_label or min_labels or"):
+        get_estimator(method)(2, direction="up").fit(X, Y)
+
+
+def test_the_table_is_written_as_csv_and_reported(tmp_path):
+    X, Y = expression(n=60)
+    store, run = make_store(tmp_path / "store", X, Y), tmp_path / "run"
+    asked = ["select", "br-cc", str(store), "-k2", "--pairs", "all", "-o", str(run), "--force"]
+    assert CliRunner().invoke(command, asked).exit_code == 0
+    expected = parquet.read_table(run / "pairs.parquet").to_pandas()
+    assert CliRunner().invoke(command, [*asked, "--pairs-format", "csv"]).exit_code == 0
+    assert not (run / "pairs.parquet").exists()
+    pd.testing.assert_frame_equal(pd.read_csv(run / "pairs.csv", dtype={"feature": str, "label": str}), expected)
+    assert CliRunner().invoke(command, ["report", str(run), "-o", str(tmp_path / "x.html")]).exit_code == 0
+    assert "surest pairs" in (tmp_path / "x.html").read_text()
