@@ -191,9 +191,8 @@ def _result(run: Any) -> dict[str, Any]:
 
 
 def _judgement(row: dict[str, Any]) -> str:
-    """A method with its average precision, and of all but the best the standard error of what it is below the best."""
-    error = f" ± {row['standard_error']:.4f}" if row["standard_error"] else ""
-    return f"{row['method']} {row['average_precision']:.4f}{error}"
+    """Return a method with how far it is below the best of the same rows."""
+    return f"{row['method']} {row['below_best']:.4f} ± {row['standard_error']:.4f} below"
 
 
 def _of_pairs(pairs: dict[str, Any]) -> str:
@@ -229,9 +228,20 @@ def _text(result: dict[str, Any]) -> str:
         ("peak", peak),
     ]
     if "judged" in result.get("extra", {}):
-        judged = sorted(result["extra"]["judged"], key=lambda each: float(each["below_best"]))
-        rows.append(("judged", ", ".join(_judgement(each) for each in judged)))
-        tied = result["extra"]["tied"]
+        extra = result["extra"]
+        best = next(each for each in extra["judged"] if each["method"] == extra["chosen"])
+        text = f"{best['method']} {best['average_precision']:.4f} ± {extra['standard_error']:.4f}, average precision"
+        rows.append(("best", f"{text} of {best['judged_rows']:,} held-out rows"))
+        to_the_end = [
+            each for each in extra["judged"] if each["judged_rows"] == best["judged_rows"] and each is not best
+        ]
+        if to_the_end:
+            to_the_end.sort(key=lambda each: float(each["below_best"]))
+            rows.append(("behind it", ", ".join(map(_judgement, to_the_end))))
+        dropped = [each["method"] for each in extra["judged"] if each["judged_rows"] != best["judged_rows"]]
+        if dropped:
+            rows.append(("dropped early", ", ".join(dropped)))
+        tied = extra["tied"]
         mean = f"the mean rank of {', '.join(tied)}, which are within one standard error of the best"
         rows.append(("taken", tied[0] if len(tied) == 1 else mean))
     if "from_cache" in result.get("extra", {}):

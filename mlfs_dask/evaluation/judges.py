@@ -145,22 +145,26 @@ def compare(precision: NDArray[np.float64]) -> list[dict[str, float]]:
     Returns
     -------
     list of dict
-        Of every candidate the mean, how far it is below the best, and the standard error of that over the rows. All are
-        0 where it is undefined for every row.
+        Of every candidate the mean, how far it is below the best, the standard error of that over the rows, and that
+        of the mean. All are 0 where it is undefined for every row.
 
     Examples
     --------
     >>> compare(np.array([[0.5, 1.0, 0.5, 1.0], [0.5, 1.0, 0.5, 0.5]]))[1]
-    {'average_precision': 0.625, 'below_best': 0.125, 'standard_error': 0.125}
+    {'average_precision': 0.625, 'below_best': 0.125, 'standard_error': 0.125, 'standard_error_of_mean': 0.125}
     """
     defined = precision[:, ~np.isnan(precision).any(axis=0)]
     n = max(defined.shape[1], 1)
     means = defined.sum(axis=1) / n
     below = defined[means.argmax()] - defined
     mean_below = below.sum(axis=1) / n
-    errors = np.sqrt(np.square(below - mean_below[:, np.newaxis]).sum(axis=1) / (max(n - 1, 1) * n))
-    columns = zip(means.tolist(), mean_below.tolist(), errors.tolist(), strict=True)
-    return [{"average_precision": a, "below_best": b, "standard_error": e} for a, b, e in columns]
+    errors, own = (
+        np.sqrt(np.square(of - mean[:, np.newaxis]).sum(axis=1) / (max(n - 1, 1) * n))
+        for of, mean in ((below, mean_below), (defined, means))
+    )
+    names = ("average_precision", "below_best", "standard_error", "standard_error_of_mean")
+    rows = zip(means.tolist(), mean_below.tolist(), errors.tolist(), own.tolist(), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def tied_with_best(judged: Sequence[Mapping[str, float]]) -> list[int]:

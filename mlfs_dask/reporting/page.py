@@ -335,13 +335,14 @@ def _judged_by_auto(labelled: LabelledRun) -> Block:
     taken = f"the ranking of {tied[0]}: no other is within one standard error of it"
     if len(tied) > 1:
         taken = f"the mean rank of {', '.join(tied)}, which are within one standard error of the best"
-    names = ("method", "average_precision", "below_best", "standard_error")
+    names = ("method", "learnt_rows", "judged_rows", "average_precision", "below_best", "standard_error")
     rows = [
         [*map(each.get, names), "taken" if each["method"] in tied else None]
-        for each in sorted(extra["judged"], key=lambda each: float(each["below_best"]))
+        for each in sorted(extra["judged"], key=lambda each: (-each.get("judged_rows", 0), float(each["below_best"])))
     ]
     columns = {
-        "method": "", "average precision": ".4f", "below the best": ".4f", "± standard error of that": ".4f", "": "",
+        "method": "", "rows learnt from": ",", "rows judged": ",", "average precision": ".4f",
+        "below the best": ".4f", "± standard error of that": ".4f", "": "",
     }  # fmt: skip
     table = Table(f"What {labelled.label} compared", columns, rows)
     return Block(texts=[f"{labelled.label} takes {taken}."], tables=[table])

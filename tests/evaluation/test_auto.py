@@ -6,6 +6,7 @@ import itertools
 import json
 import subprocess
 import sys
+from collections import Counter
 
 import dask.array as da
 import numpy as np
@@ -144,7 +145,7 @@ def test_methods_of_more_readings_are_left_out_where_the_sample_has_not_all_rows
 def test_candidates_are_the_filters_and_those_beside_them():
     X, Y = problem()
     found = AutoSelector(3).fit(X, Y).report_.extra
-    assert [row["method"] for row in found["judged"]] == CANDIDATES
+    assert sorted(row["method"] for row in found["judged"]) == CANDIDATES
     assert found["judged_rows"] == len(X)
     assert found["left_out"] == {}
 
@@ -173,14 +174,19 @@ def test_candidates_are_compared_row_by_row():
     best, other = rng.random(400) + 0.1, rng.random(400)
     undefined = np.full((2, 5), np.nan)
     lower, upper = compare(np.hstack([np.stack([other, best]), undefined]))
-    assert upper == {"average_precision": pytest.approx(best.mean()), "below_best": 0.0, "standard_error": 0.0}
+    assert upper == {
+        "average_precision": pytest.approx(best.mean()),
+        "below_best": 0.0,
+        "standard_error": 0.0,
+        "standard_error_of_mean": pytest.approx(best.std(ddof=1) / 20),
+    }
     assert lower["below_best"] == pytest.approx((best - other).mean())
     assert lower["standard_error"] == pytest.approx((best - other).std(ddof=1) / 20)
 
 
 @pytest.mark.parametrize("rows", [0, 3])
 def test_where_no_row_tells_all_are_alike(rows):
-    nothing = {"average_precision": 0.0, "below_best": 0.0, "standard_error": 0.0}
+    nothing = dict.fromkeys(("average_precision", "below_best", "standard_error", "standard_error_of_mean"), 0.0)
     assert compare(np.full((2, rows), np.nan)) == [nothing] * 2
 
 
@@ -276,9 +282,9 @@ def test_one_reading_of_a_store_and_two_of_a_dask_array(store):
         assert [event["kind"] for event in read].count("pass") == readings
         assert (report.passes, report.plan["passes"]) == (readings, readings)
     stages = [event["label"] for event in events if event["kind"] == "stage"]
-    assert stages == ["judging methods"]
-    fits = next(event for event in events if event["kind"] == "stage")["parts"]
-    assert [event["kind"] for event in events].count("parts") == fits == 5 * len(CANDIDATES)
+    assert stages == [f"judging {count} methods by 128 rows" for count in (19, 10, 5, 4, 4)]
+    fits = sum(event["parts"] for event in events if event["kind"] == "stage")
+    assert [event["kind"] for event in events].count("parts") == fits == 42
 
 
 def test_statistics_in_the_cache_are_those_of_its_candidates(store, tmp_path):
@@ -394,14 +400,18 @@ def test_the_command_end_to_end(store, tmp_path):
     assert done.exit_code == 0, done.output
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     judged = record["extra"]["judged"]
-    assert [set(row) for row in judged] == [{"method", "average_precision", "below_best", "standard_error"}] * 3
+    columns = {"method", "average_precision", "below_best", "standard_error", "standard_error_of_mean"}
+    assert [set(row) for row in judged] == [columns | {"learnt_rows", "judged_rows"}] * 3
     assert record["params"]["candidates"] == "elc,enm,gmm"
     assert record["passes"] == record["plan"]["passes"] == 1
     best = max(judged, key=lambda row: row["average_precision"])
     assert record["extra"]["chosen"] == best["method"]
-    assert f"{best['method']} {best['average_precision']:.4f}" in done.output
-    for row in judged:
-        assert row is best or f"{row['average_precision']:.4f} ± {row['standard_error']:.4f}" in done.output
+    assert record["extra"]["standard_error"] == best["standard_error_of_mean"]
+    words = " ".join(done.output.split())
+    assert f"{best['method']} {best['average_precision']:.4f} ± {best['standard_error_of_mean']:.4f}" in words
+    second = min((row for row in judged if row is not best), key=lambda row: row["below_best"])
+    assert record["extra"]["runner_up"] == second
+    assert f"{second['method']} {second['below_best']:.4f} ± {second['standard_error']:.4f} below" in words
     assert len((tmp_path / "run" / "selected.txt").read_text().split()) == 3
     planned = CliRunner().invoke(mlfs, ["plan", "auto", str(store), "--json", "--cache", "none"])
     assert planned.exit_code == 0, planned.output
@@ -436,3 +446,64 @@ def test_values_whose_squares_are_infinite_are_refused() -> None:
         AutoSelector(2).fit(X, Y)
     assert caught.value.column is not None
     assert "5" in str(caught.value)
+
+
+def copies(n=1300):
+    """Labels of three features, of which the first has the most copies: filters choose copies alone."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(n, 24))
+    X[:, 3:12] = X[:, [0]] + 0.2 * rng.normal(size=(n, 9))
+    return X, (X[:, :3] + [0.1, 0.8, 0.8] * rng.normal(size=(n, 3)) > 0.5).astype(np.int8)
+
+
+def test_the_better_half_learns_from_twice_as_many_rows():
+    found = AutoSelector(3, budget=np.inf).fit(*copies()).report_.extra
+    rows = {row["method"]: (row["learnt_rows"], row["judged_rows"]) for row in found["judged"]}
+    assert sorted(rows) == CANDIDATES
+    # 512 of the first 1 040; then the first, the first two, and all five fifths.
+    assert Counter(rows.values()) == {(512, 260): 9, (1040, 260): 5, (1040, 520): 1, (1040, 1300): 4}
+    assert set(found["tied"]) <= {name for name, each in rows.items() if each == (1040, 1300)}
+    assert found["budget_ended"] is False
+
+
+class Clock:
+    """Seconds that pass from one look to the next."""
+
+    def __init__(self, step):
+        self.now, self.step = 0.0, step
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+def test_without_the_clock_the_answer_is_that_of_the_data_and_the_seed(monkeypatch):
+    X, Y = copies()
+    expected = AutoSelector(3, budget=np.inf).fit(X, Y)
+    monkeypatch.setattr(auto, "perf_counter", Clock(0.1))
+    found = AutoSelector(3, budget=1000).fit(X, Y)
+    assert found.report_.extra == expected.report_.extra
+    assert np.array_equal(found.scores_, expected.scores_)
+
+
+@pytest.mark.parametrize(
+    ("budget", "rows"),
+    [
+        (0, [32]),  # at least one
+        (1.5, [32, 32]),
+        (6.5, [32, 32, 32, 64, 64]),  # two of the four of the second trial
+        (5.5, [32, 32, 32, 32, 32]),  # one alone is not compared
+    ],
+)
+def test_at_the_end_of_the_budget_the_best_so_far_is_taken(budget, rows, monkeypatch):
+    """A second passes before each candidate but the first."""
+    monkeypatch.setattr(auto, "perf_counter", Clock(1.0))
+    names = ["chi2", "enm", "elc", "gmm", "fimf"]
+    with pytest.warns(UserWarning, match=f"the budget of {budget:g} s ended .* Give a larger budget"):
+        found = AutoSelector(3, candidates=",".join(names), budget=budget).fit(*problem()).report_.extra
+    judged = {row["method"]: row["judged_rows"] for row in found["judged"]}
+    assert sorted(judged.values()) == rows
+    assert list(judged) == names[: len(rows)]
+    assert {judged[name] for name in found["tied"]} == {max(rows)}
+    assert found["left_out"] == dict.fromkeys(names[len(rows) :], "the budget ended before it")
+    assert found["budget_ended"] is True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 from scipy.stats import rankdata
 from sklearn.linear_model import Ridge
@@ -21,7 +23,10 @@ def auto(X, Y, k, methods, *, judge="both", seed=0, folds=5):
         test = np.flatnonzero(part == fold)
         train = np.flatnonzero(part != fold)
         for row, method in zip(precision, methods, strict=True):
-            chosen = get_estimator(method)(k).fit(X[train], Y[train]).ranking_[: min(k, len(train))]
+            brief = {"max_iter": 30} if method in ("elc", "llsf", "qpmlfs") else {}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # it has not converged
+                chosen = get_estimator(method)(k, **brief).fit(X[train], Y[train]).ranking_[: min(k, len(train))]
             mean, std = X[np.ix_(train, chosen)].mean(axis=0), X[np.ix_(train, chosen)].std(axis=0)
             std[std == 0] = 1.0
             Z = (X[:, chosen] - mean) / std
