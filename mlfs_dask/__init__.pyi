@@ -142,6 +142,7 @@ class AutoSelector(Selector):
         n_features_to_select: int | float | str | None = ...,
         *,
         candidates: str | None = ...,
+        budget: float = ...,
         judge: Literal["both", "linear", "neighbours"] = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
