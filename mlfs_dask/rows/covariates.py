@@ -475,6 +475,22 @@ def find_clusters(source: RowSource, name: str) -> RowColumn:
     return as_categories(_find_column(source, name, "column of clusters"))
 
 
+def read_weights(source: RowSource, name: str) -> Array:
+    """Return the values of a column of weights, shape (n,).
+
+    Raises
+    ------
+    UsageError
+        If the column does not exist, or holds categories.
+    DataError
+        If a value is missing.
+    """
+    column = _find_column(source, name, "column of weights")
+    if column.categories is not None:
+        raise UsageError(f"the column of weights {name!r} holds categories\n  cure: give a column of numbers")
+    return column.numbers(source.all_rows)[:, 0]
+
+
 class ClusterSizes(NamedTuple):
     """Sizes of the clusters of some rows.
 

@@ -17,13 +17,15 @@ from mlfs_dask.rows.view import RowView
 from mlfs_dask.typing import Array
 
 
-def weighted_rows(source: RowSource, sample_weight: Any) -> RowSource:
+def weighted_rows(source: RowSource, sample_weight: Any, *, mean_one: bool = False) -> RowSource:
     """Return the rows of a source with weights; the source itself if all weights are 1.
 
     Parameters
     ----------
     source : RowSource
     sample_weight : array-like, shape (n,), or None
+    mean_one : bool
+        True to scale the weights to a mean of 1 over the rows whose weight is not 0.
 
     Raises
     ------
@@ -60,6 +62,9 @@ def weighted_rows(source: RowSource, sample_weight: Any) -> RowSource:
     total = float(weights.sum())
     if total == 0:
         raise DataError("all sample weights are zero", cure="give some rows a weight above 0")
+    if mean_one:
+        weights = weights * (np.count_nonzero(weights) / total)
+        total = float(weights.sum())
     if (weights == 1).all():
         return source
     weights = exact_weights(weights, total)

@@ -31,7 +31,6 @@ from mlfs_dask.files.json_text import as_json
 from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.rows.covariates import find_strata, table_columns
 from mlfs_dask.rows.view import RowView
-from mlfs_dask.rows.weights import weighted_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.choice import Choice, choose, of_all_features
 from mlfs_dask.selection.pairs import Pairs, run_tests
@@ -323,7 +322,7 @@ def fit(
     _check_init(question, init)
     if question.ranks_strata:
         return _fit_within_strata(question, rows, sample_weight)
-    rows, whole, records = _form_targets(question, rows, weighted_rows(rows.source, sample_weight))
+    rows, whole, records = _form_targets(question, rows, question.weigh(rows.source, sample_weight))
     job = _prepare(question, rows, whole, init)
     runtime.reset_peak_rss()
     # NumPy and SciPy each bring a BLAS, and idle threads of one keep the cores from the other: with one thread for

@@ -22,9 +22,10 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
-from mlfs_dask.rows.covariates import find_clusters, find_covariates, find_strata
+from mlfs_dask.rows.covariates import ArrayColumn, find_clusters, find_covariates, find_strata, read_weights
 from mlfs_dask.rows.targets import TargetForm
 from mlfs_dask.rows.view import RowView, UnknownLabels
+from mlfs_dask.rows.weights import weighted_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.groups import GROUPS, Groups, read_groups
 from mlfs_dask.selection.redundancy import part_size, planned_reading
@@ -212,6 +213,22 @@ class Question:
         ),
     ] = None
 
+    weights: Annotated[
+        str | None,
+        Param(
+            "Column of the rows with their weights; rows of weight 0 are left out. For methods whose fit takes "
+            "sample_weight.",
+            metavar="COLUMN",
+        ),
+    ] = None
+    weight_kind: Annotated[
+        Literal["frequency", "survey"],
+        Param(
+            'Meaning of weights. "frequency": a row of weight 2 stands for two equal rows. "survey": inverse '
+            "probabilities of drawing a row; scaled to a mean of 1, and pairs are tested with robust variances."
+        ),
+    ] = "frequency"
+
     #: Destination of the recovered labels after the fit, for plans; no parameter.
     labels_sink: RowSink | None = None
 
@@ -244,6 +261,11 @@ class Question:
         self._require_effect("direction", self.pair_question is not None, *asked)
         for name in ("log_base", "pseudocount"):
             self._require_effect(name, self.pairs is not None, parameter("pairs"))
+        if self.weights is not None and not self.method.takes_weights:
+            raise UsageError(
+                f"{self.method.method} takes no weights of rows\n  cure: leave out {parameter('weights')}, or take a "
+                "method of means and products or of counts, as br-cc or chi2"
+            )
         self._require_effect("group_by", self.groups is not None, parameter("groups"))
         if self.start_ is not None and not self.method.chooses_in_turn:
             raise UsageError(
@@ -314,7 +336,7 @@ class Question:
             self.min_labels or 0,
             log_base=self._log_base,
             pseudocount=self.pseudocount,
-            clusters=self.clusters is not None,
+            clusters=self.clusters is not None or self.weight_kind == "survey",
             direction=self.direction,
         )
 
@@ -448,6 +470,7 @@ class Question:
         DataError
             If there are too many strata.
         """
+        source = self.weigh(source)
         features, unknown = self.features(source.profile.d), self.unknown
         if source.label_counts is not None and not source.label_counts[0].any():
             unknown = "use"
@@ -457,12 +480,28 @@ class Question:
             source = RowView(source, targets=TargetForm.placeholder(source.profile.q, self.target_bins))
         if self.clusters is not None:
             source = RowView(source, clusters=find_clusters(source, self.clusters))
+        elif self.weight_kind == "survey" and self.pair_question is not None:  # each row is a cluster
+            rows: Any = range(source.profile.n)
+            source = RowView(source, clusters=ArrayColumn("rows", np.arange(len(rows), dtype=np.int32), rows))
         pooled = None if self.ranks_strata else self.strata
         if pooled is not None and self.method.takes_strata:
             return RowView(source, strata=find_strata(source, pooled))
         if pooled is not None or self.covariates is not None:
             return RowView(source, covariates=find_covariates(source, self.covariates or (), pooled))
         return source
+
+    def weigh(self, source: RowSource, sample_weight: Any = None) -> RowSource:
+        """Return the rows with weights: given ones, or the column `weights`; rows that have weights are unchanged.
+
+        Raises
+        ------
+        UsageError, DataError
+        """
+        if source.weights is not None:
+            return source
+        if sample_weight is None and self.weights is not None:
+            sample_weight = read_weights(source, self.weights)
+        return weighted_rows(source, sample_weight, mean_one=self.weight_kind == "survey")
 
     def asked(self, d: int) -> Asked:
         """Return the request to the method for rows with d features to read.
@@ -531,6 +570,9 @@ class Question:
         """
         self.require_features(source.profile.d)
         self._require_effect("strata_by", self.strata is not None, parameter("strata"))  # `fit` may attach strata
+        source = self.weigh(source)
+        has_weights = self.weights is not None or source.weights is not None
+        self._require_effect("weight_kind", has_weights, parameter("weights"))
         counts = source.label_counts if self.unknown != "negative" else None
         source, names = self.view(source), self.names(names)
         if self.min_labels is not None and source.strata is None and self.min_labels > source.profile.q:
@@ -606,15 +648,15 @@ class Question:
                 f"{method.method} counts in strata, of which nothing is tested given the other features\n  cure: "
                 f"choose {parameter('control', 'bh')}, or take a method of means and products, as br-cc"
             )
-        if pairs is not None and self.clusters is not None and (pairs.given_others or source.strata is not None):
+        if pairs is not None and pairs.clusters and (pairs.given_others or source.strata is not None):
             what = (
                 "given the other features"
                 if pairs.given_others
                 else f"within the strata in which {method.method} counts"
             )
             raise UsageError(
-                f"clusters of rows are not allowed for in tests {what}\n  cure: choose {parameter('control', 'bh')} "
-                "and a method of means and products, as br-cc"
+                f"clusters of rows and weights of surveys are not allowed for in tests {what}\n  cure: choose "
+                f"{parameter('control', 'bh')} and a method of means and products, as br-cc"
             )
         if self.clusters is not None and self._shuffles and (source.strata is not None or self.strata is not None):
             raise UsageError(

@@ -205,3 +205,45 @@ def test_the_table_is_written_as_csv_and_reported(tmp_path):
     pd.testing.assert_frame_equal(pd.read_csv(run / "pairs.csv", dtype={"feature": str, "label": str}), expected)
     assert CliRunner().invoke(command, ["report", str(run), "-o", str(tmp_path / "x.html")]).exit_code == 0
     assert "surest pairs" in (tmp_path / "x.html").read_text()
+
+
+def test_weights_are_a_column_of_frequencies_or_of_a_survey(tmp_path):
+    X, Y = expression(n=90, unknown=True)
+    weights = np.random.default_rng(3).integers(0, 4, len(X))
+    frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(8)]).assign(**{f"y{i}": Y[:, i] for i in range(3)})
+    frame.assign(w=weights / 2, name="a").to_csv(tmp_path / "t.csv", index=False)
+    store, run = str(tmp_path / "t.zarr"), str(tmp_path / "run")
+    kept = ["convert", str(tmp_path / "t.csv"), store, "--label-columns", "y0,y1,y2", "--obs", "w,name"]
+    assert CliRunner().invoke(command, kept).exit_code == 0
+
+    def weighted(*asked, method="br-cc", column="w"):
+        asked = ["select", method, store, "-k2", "--pairs", "all", "--weights", column, "-o", run, "--force", *asked]
+        result = CliRunner().invoke(command, asked)
+        assert result.exit_code == 0, result.output
+        table = parquet.read_table(f"{run}/pairs.parquet").to_pandas()
+        return table.set_index(["label_index", "feature_index"]).sort_index()
+
+    halves = table_of(X, Y, weights=weights / 2).sort_index()
+    assert weighted().equals(halves)
+    repeated = table_of(np.repeat(X, weights, axis=0), np.repeat(Y, weights, axis=0)).sort_index()
+    np.testing.assert_allclose(halves["n"], repeated["n"] / 2)
+    survey = weighted("--weight-kind", "survey")
+    for (label, feature), pair in survey.iterrows():
+        rows = (Y[:, label] >= 0) & (weights > 0)
+        model = sm.WLS(X[rows, feature], sm.add_constant(Y[rows, label]), weights=weights[rows]).fit(cov_type="HC1")
+        assert pair["effect"] == pytest.approx(model.params[1], rel=1e-9)
+        if label != 1:  # the known rows of the other have another sum of weights
+            assert pair["standard_error"] == pytest.approx(model.bse[1], rel=1e-9)
+    with_many = table_of(X, Y, weights=weights * 100, weight_kind="survey").sort_index()
+    np.testing.assert_allclose(with_many["p_value"], survey["p_value"])
+    assert with_many["n"].loc[0].to_numpy() == pytest.approx(np.count_nonzero(weights))
+    for asked, text in (
+        (["rfs", "--weights", "w"], "rfs takes no weights of rows"),
+        (["br-cc", "--weights", "name"], "the column of weights 'name' holds categories"),
+        (["br-cc", "--weights", "v"], "the column of weights 'v' is not there; there are w, name"),
+        (["br-cc", "--weight-kind", "survey"], "--weight-kind changes nothing without --weights"),
+        (["br-cc", "--weights", "w", "--weight-kind", "survey", "--control", "partial"], "weights of surveys are not"),
+    ):
+        refused = CliRunner().invoke(command, ["select", asked[0], store, "-k2", "-o", run, "--force", *asked[1:]])
+        assert refused.exit_code == 2
+        assert text in refused.stderr
