@@ -68,6 +68,8 @@ class AccessMFS(LabelRecoverer, Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -101,6 +103,8 @@ class AMI(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -133,6 +137,8 @@ class AnovaF(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -167,6 +173,8 @@ class AutoSelector(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -199,6 +207,8 @@ class BRCC(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -234,6 +244,8 @@ class BROR(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -268,6 +280,8 @@ class Chi2(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -307,6 +321,8 @@ class CMFS(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -343,6 +359,8 @@ class CSFS(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -376,6 +394,8 @@ class D2F(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -410,6 +430,8 @@ class ELAChi2(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -449,6 +471,8 @@ class ELC(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -483,6 +507,8 @@ class ENM(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -518,6 +544,8 @@ class FIMF(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -550,6 +578,8 @@ class FisherScore(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -593,6 +623,8 @@ class FSCLA(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -630,6 +662,8 @@ class FSSRDM(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -672,6 +706,8 @@ class GLFS(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -704,6 +740,8 @@ class GMLC(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -738,6 +776,8 @@ class GMM(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -774,6 +814,8 @@ class GRRO(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -807,6 +849,8 @@ class JMI(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -843,6 +887,8 @@ class LabelEntropy(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -879,6 +925,8 @@ class LaplacianScore(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -918,6 +966,8 @@ class LassoNet(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -954,6 +1004,8 @@ class LEDA(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -998,6 +1050,8 @@ class LFFS(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1038,6 +1092,8 @@ class LLSF(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1079,6 +1135,8 @@ class LSMR(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1115,6 +1173,8 @@ class MAMFS(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1152,6 +1212,8 @@ class MDDM(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1194,6 +1256,8 @@ class MDFS(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1227,6 +1291,8 @@ class MDMR(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1259,6 +1325,8 @@ class MultiLabelF(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1306,6 +1374,8 @@ class MFSIR(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1344,6 +1414,8 @@ class MICO(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1389,6 +1461,8 @@ class MIFS(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1426,6 +1500,8 @@ class MLACO(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1468,6 +1544,8 @@ class MLMLFS(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1502,6 +1580,8 @@ class MRMR(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1535,6 +1615,8 @@ class PMU(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1572,6 +1654,8 @@ class QPMLFS(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1606,6 +1690,8 @@ class ReliefF(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1642,6 +1728,8 @@ class RFS(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1683,6 +1771,8 @@ class SCFS(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1716,6 +1806,8 @@ class SCLS(WeightedSelector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1758,6 +1850,8 @@ class SFAM(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1803,6 +1897,8 @@ class SFSBLL(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1843,6 +1939,8 @@ class SFSS(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1886,6 +1984,8 @@ class SMDRIC(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1933,6 +2033,8 @@ class SMFS(LabelRecoverer, Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -1971,6 +2073,8 @@ class SMILE(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -2011,6 +2115,8 @@ class SMLFS(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -2043,6 +2149,8 @@ class SPFS(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
@@ -2083,6 +2191,8 @@ class UAFSBH(Selector):
         strata_by: Literal["sum", "rank"] = ...,
         target_bins: int | None = ...,
         clusters: str | None = ...,
+        weights: str | None = ...,
+        weight_kind: Literal["frequency", "survey"] = ...,
         target_type: str = ...,
     ) -> None: ...
 
