@@ -17,7 +17,7 @@ from mlfs_dask_cli.output import Output, beside
 @option("--name", "The columns are NAME_mask, NAME_score, NAME_rank, ... (default: mlfs_METHOD, as in mlfs_br_cc).")
 @option(
     "-k",
-    "The best K of the ranking are in the mask, a count or a fraction (default: as many as the run chose).",
+    "Number or share of features in the mask (default: as many as the run selected).",
     "k",
     type=KeepCount(),
 )

@@ -16,15 +16,15 @@ from mlfs_dask_cli.progress import show_progress
 @store_argument
 @click.argument("sources", metavar="SOURCE...", type=PATH, nargs=-1, required=True)
 @source_options
-@dtype_option("The type of STORE, to have values rounded to it that it does not hold exactly.")
+@dtype_option("Type of STORE; values that it cannot hold exactly are rounded to it.")
 @resume_option
-@option("--force", "Forget an append that was interrupted.", is_flag=True)
+@option("--force", "Discard an interrupted append.", is_flag=True)
 @output_options(progress=True)
 def append(*, store: str, sources: tuple[str, ...], source: dict[str, Any], output: Output, **options: Any) -> None:
     """Append the rows of SOURCE files to the store STORE.
 
-    Features and labels must be those of STORE. STORE changes in one step, when all rows are written; what was read from
-    it before is not read again for statistics that are in its cache.
+    Features and labels must be those of STORE. STORE changes in one step, once all rows are written; rows that it had
+    before are not read again for statistics that are in its cache.
 
     \b
       mlfs append emotions.zarr more.arff --labels emotions.xml

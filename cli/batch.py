@@ -26,11 +26,11 @@ from mlfs_dask_cli.output import Output, beside, between, table, two_digits
 from mlfs_dask_cli.progress import show_progress
 
 
-@click.command(cls=Command, short_help="Run all jobs of a plan file, and join their results.")
+@click.command(cls=Command, short_help="Run all jobs of a plan file and collect their results.")
 @click.argument("plan", metavar="PLAN.yaml", type=PATH, required=False)
 @option("-o DIR", "Folder of the jobs and the tables (default: PLAN.batch, in the working folder).", "place", type=PATH)
-@option("--dry-run", "Check the file, print jobs, passes, bytes and memory, and stop.", is_flag=True)
-@option("--schema", "Print the JSON schema of PLAN.yaml, and stop.", is_flag=True)
+@option("--dry-run", "Check the file, print jobs, passes, bytes and memory, and exit.", is_flag=True)
+@option("--schema", "Print the JSON schema of PLAN.yaml and exit.", is_flag=True)
 @resume_option
 @force_option
 @computing_options(cache=True, report=True)
@@ -46,9 +46,9 @@ def batch(
     computing: Computing,
     output: Output,
 ) -> None:
-    """Run every job of PLAN.yaml, each into a folder of its own under DIR, and join their results.
+    """Run every job of PLAN.yaml, each in its own folder under DIR, and collect their results.
 
-    The file is checked before anything runs. Where a job fails, the others run, and the exit code is not 0 at the end.
+    The file is checked before any job runs. If a job fails, the others still run, and the exit code is not 0.
     """
     if schema:
         from mlfs_dask.batch.schema import plan_schema

@@ -13,9 +13,9 @@ from mlfs_dask_cli.output import Output, beside
 @click.command(cls=Command, short_help="Compare runs over data sets: tables, ranks, tests, stability.")
 @click.argument("evaluations", metavar="EVAL...", type=PATH, nargs=-1, required=True)
 @option("-o CMP", "Folder to write; it appears when complete.", "comparison", type=PATH, required=True)
-@option("--run LABEL", "Compare this run; repeated, these in this order.", "runs", multiple=True)
-@option("--control LABEL", "Compare the others with this run by Bonferroni-Dunn.")
-@option("-k K", "Compare at this number of features, not the mean over all.", "k", type=int)
+@option("--run LABEL", "Run to compare; may be repeated, in the order of the tables.", "runs", multiple=True)
+@option("--control LABEL", "Compare all other runs with this one by Bonferroni-Dunn.")
+@option("-k K", "Compare at this number of features, not by the mean over all numbers.", "k", type=int)
 @option(
     "--alpha LEVEL",
     "Level of all tests.",

@@ -51,10 +51,10 @@ source_option_list = [
 
 work_option_list = [
     option("--partition-size", "Bytes of X and Y that one task reads (default: 64 MiB to 128 MiB).", type=Bytes()),
-    option("--workers N", "Threads or processes (default: one a core).", type=click.IntRange(min=1)),
+    option("--workers N", "Threads or processes (default: one per core).", type=click.IntRange(min=1)),
     option(
         "--memory-limit",
-        "Memory of all processes together (default: 512 MiB a worker, at most half of what is free).",
+        "Memory of all processes together (default: 512 MiB a worker, at most half of the free memory).",
         type=Bytes(),
     ),
 ]
@@ -109,7 +109,7 @@ def print_conversion(output: Output, store: str, conversion: Conversion) -> None
 
 
 def _require_both(ctx: click.Context, store: click.Parameter, value: str | None) -> str | None:
-    """Of a single path click would say that SOURCE is missing, because it has the last one for STORE."""
+    """Refuse a single path; click would report SOURCE missing, since it takes the last path as STORE."""
     if not ctx.params["sources"] and not ctx.resilient_parsing:
         missing = store if value else next(each for each in ctx.command.params if each.name == "sources")
         raise click.MissingParameter(ctx=ctx, param=missing)
@@ -120,23 +120,23 @@ def _require_both(ctx: click.Context, store: click.Parameter, value: str | None)
 @click.argument("sources", metavar="SOURCE...", type=PATH, nargs=-1, is_eager=True)
 @click.argument("store", metavar="STORE", type=PATH, required=False, callback=_require_both)
 @source_options
-@dtype_option("Of X (default: the narrowest that loses no digit).")
+@dtype_option("Type of X (default: the narrowest that loses no digit).")
 @option(
     "--obs NAMES",
-    "Columns of CSV, Parquet or of the obs of AnnData that stay with the rows and are no features, for "
-    "covariates and strata: a,b,c, or @FILE.",
+    "Columns of CSV, Parquet or obs of AnnData to keep with the rows, not as features, for covariates, strata and "
+    "clusters: a,b,c, or @FILE.",
     multiple=True,
 )
 @option(
     "--storage",
-    "Of X; auto measures the density.",
+    "Storage of X; auto decides by the density.",
     type=click.Choice(["auto", "dense", "sparse"]),
     default="auto",
     show_default=True,
 )
 @option(
     "--compressor",
-    "none reads fastest, zstd takes least room.",
+    "none is fastest to read, zstd smallest.",
     type=click.Choice(["none", "zstd", "lz4"]),
     default="none",
     show_default=True,

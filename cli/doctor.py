@@ -21,7 +21,7 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 def _lines(text: str) -> str:
-    """A text in lines as wide as the terminal, below one another; as it is where standard output is none."""
+    """Return a text in lines as wide as the terminal, below one another; as it is where standard output is none."""
     text = shown(text)
     if not sys.stdout.isatty():
         return text
@@ -29,11 +29,11 @@ def _lines(text: str) -> str:
     return f"\n{' ' * INDENT}".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
 
 
-@click.command(cls=Command, short_help="Check this machine, and a cluster.")
+@click.command(cls=Command, short_help="Check this machine and a cluster.")
 @click.argument("store", metavar="[STORE]", type=PATH, required=False)
 @option(
     "--directory DIR",
-    "Where the tiny job keeps its files: a folder that all workers see (default: the temporary folder).",
+    "Folder for the files of the tiny job, which all workers see (default: the temporary folder).",
     type=click.Path(exists=True, file_okay=False),
 )
 @computing_options(cache=False, report=False)
@@ -43,8 +43,8 @@ def doctor(store: str | None, directory: str | None, computing: Computing, outpu
 
     With STORE, this process and every worker also read a partition of it.
 
-    Exit 0 only when nothing failed; 3 when the store could not be read here; 5 when the cluster could not be used; 1
-    for other failures.
+    Exit code 0 if nothing failed, 3 if this process could not read the store, 5 if the cluster could not be used,
+    1 for other failures.
     """
     from mlfs_dask.doctor import examine
 

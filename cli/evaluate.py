@@ -33,13 +33,15 @@ if TYPE_CHECKING:
 
 
 def _names(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Names given one an option or between commas; None where there are none."""
+    """Return names from repeated options or comma-separated lists; None without names."""
     return tuple(name.strip() for text in value for name in text.split(",") if name.strip()) or None
 
 
 @functools.cache
 def _setting_options() -> list[click.Option]:
-    """An option for each of the settings of an evaluation; where it is not given, a protocol's or the default holds."""
+    """Return an option for each of the settings of an evaluation; where it is not given, a protocol's or the default
+    holds.
+    """
     from mlfs_dask.evaluation.protocols import SETTINGS
 
     return [_setting_option(setting) for setting in SETTINGS.values()]
@@ -86,30 +88,30 @@ _FLAGS = {"classifiers": ("--classifier", "--classifiers"), "C": ("-C",)}
 LIBRARY_BYTES = 640 << 20
 
 
-@click.command(cls=_SettingsCommand, short_help="Judge rankings by classifiers on held-out rows.")
+@click.command(cls=_SettingsCommand, short_help="Evaluate rankings by classifiers on held-out rows.")
 @click.argument("store", metavar="STORE", type=PATH, required=False)
 @click.argument("candidates", metavar="CANDIDATE...", type=PATH, nargs=-1)
 @option("-o EVAL", "Folder or URL to write; it appears when complete.", "place", type=PATH)
 @option("--name", "Name of the data set in the tables (default: that of the store).")
 @option(
     "--protocol",
-    "Options of a published experiment: elc-2020, lee-kim-2016, mfsir, smfs-2020 or access-mfs-2024; options "
-    "that are given take the place of its own.",
+    "Options of a published experiment: elc-2020, lee-kim-2016, mfsir, smfs-2020 or access-mfs-2024; options that you "
+    "give override it.",
 )
-@option("--print-protocol", "Print the options as they would be, and stop.", is_flag=True)
-@option("--dry-run", "Check everything, print what would be done, and stop.", is_flag=True)
+@option("--print-protocol", "Print all options of the evaluation and exit.", is_flag=True)
+@option("--dry-run", "Check everything, print what would be done, and exit.", is_flag=True)
 @option(
     "--choose-k",
-    "Name the smallest number of features of the grid whose average precision (or the first of --metrics, "
-    "without it) is within one standard error of the best.",
+    "Report the smallest number of features whose average precision (or first of --metrics) is within one standard "
+    "error of the best.",
     is_flag=True,
 )
 @option(
     "--clusters COLUMN|FILE",
     "Column of the rows with their clusters, or a text file with a line for every row; folds keep clusters together.",
 )
-@option("--split-file FILE", "The split: a line for every row, train, test, or the number of the fold that judges it.")
-@option("--test-store STORE", "Store of the rows that are judged; STORE is learnt from, whole.")
+@option("--split-file FILE", "File with the split: a line for every row, train, test or the number of its test fold.")
+@option("--test-store STORE", "Store of the test rows; all rows of STORE are training rows.")
 @subset_options
 @resume_option
 @force_option
@@ -135,7 +137,7 @@ def evaluate(
     output: Output,
     **options: Any,
 ) -> None:
-    """Judge the CANDIDATEs by what classifiers make of their best features of STORE, and write the folder EVAL.
+    """Evaluate each CANDIDATE by classifiers on its best features of STORE, and write the folder EVAL.
 
     A CANDIDATE is a method, with its parameters after a colon (elc:lambda=0.1,variant=published), learnt inside each
     training part; random or all, for comparison; the folder of a finished run; or an evaluation's, whose rankings are

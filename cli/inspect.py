@@ -19,9 +19,9 @@ from mlfs_dask_cli.output import Output
 from mlfs_dask_cli.summary import summary_of, summary_text
 
 
-@click.command(cls=Command, short_help="Show what a store or a file holds, and whether it is intact.")
+@click.command(cls=Command, short_help="Show the contents of a store or a file, and check it.")
 @store_argument
-@option("--verify", "Read everything and compare it with what was written; exit 3 if not.", is_flag=True)
+@option("--verify", "Read all data and compare its checksums; exit code 3 if they differ.", is_flag=True)
 @file_options
 @memory_option
 @output_options(progress=False)

@@ -238,18 +238,18 @@ def _version(ctx: click.Context, option: click.Parameter, value: bool) -> None:
     cls=LazyGroup, name="mlfs", context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 )
 @option(
-    "-V, --version", "Print the version and leave.", is_flag=True, is_eager=True, expose_value=False, callback=_version
+    "-V, --version", "Show the version and exit.", is_flag=True, is_eager=True, expose_value=False, callback=_version
 )
 def mlfs() -> None:
     """Multi-label feature selection for data larger than memory.
 
     \b
-    The commands of a first day, which make a store of a file, choose 20 features,
+    The first commands convert a file to a store, select 20 features,
     and show them on a page:
       mlfs convert emotions.arff emotions.zarr --labels emotions.xml
       mlfs select elc emotions.zarr -k 20 -o emotions.elc
       mlfs report emotions.elc -o emotions.html
-    `mlfs demo digits` runs the whole way on images of digits.
+    `mlfs demo digits` runs all steps on images of digits.
     """
 
 

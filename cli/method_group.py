@@ -138,7 +138,7 @@ class MethodGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names alone: to look at the commands as well would import all of them."""
+        """Return names alone: to look at the commands as well would import all of them."""
         before, comma, last = incomplete.rpartition(",") if self._several else ("", "", incomplete)
         names = self._names(before)
         return [
@@ -159,7 +159,7 @@ class MethodGroup(click.Group):
             )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The methods, and then the options of the command, whatever the method."""
+        """Write the methods, and then the options of the command for any method."""
         self.format_commands(ctx, formatter)
         write_options(self._make_command([]), ctx, formatter)
 
@@ -172,7 +172,9 @@ def _is_common(options: dict[str, Parameter]) -> bool:
 
 
 def _as_click(options: dict[str, Parameter], parameters: Mapping[str, Mapping[str, Parameter]]) -> click.Option:
-    """The click option of a parameter that one selector has, or several, by their names, among all `parameters`."""
+    """Return the click option of a parameter that one or several selectors have, by their names, among all
+    `parameters`.
+    """
     first = next(iter(options.values()))
     kind = SelectorValue(options)
     same = all(option.default == first.default for option in options.values())
@@ -184,7 +186,7 @@ def _as_click(options: dict[str, Parameter], parameters: Mapping[str, Mapping[st
 
 
 def _with_flags(text: str, parameters: Mapping[str, Mapping[str, Parameter]]) -> str:
-    """A text with the parameters that it names in backticks spelt as options."""
+    """Return a text with the parameters that it names in backticks spelt as options."""
 
     def spell(found: re.Match[str]) -> str:
         named = parameters.get(found[1])

@@ -82,7 +82,7 @@ def _in_short(options: list[dict[str, Any]]) -> str:
 
 
 def _long_text(method: dict[str, Any]) -> str:
-    """One method: what it computes, and every option with its help."""
+    """Return the description of a method: its computation, and every option with its help."""
     lines = [_facts(method), ""]
     for paragraph in method["description"].split("\n\n"):
         lines += [*textwrap.wrap(" ".join(paragraph.split()), WIDTH), ""]
@@ -104,7 +104,7 @@ def _facts(method: dict[str, Any]) -> str:
 
 
 def _row(name: str, text: str) -> list[str]:
-    """A fact in lines below one another."""
+    """Return a fact with its lines below one another."""
     first, indent = f"  {name:<12} ", " " * 15
     return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
 

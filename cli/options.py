@@ -26,7 +26,7 @@ Decorated = Callable[..., Any]
 
 
 def option(flags: str, help: str, *names: str, **details: Any) -> Callable[[Decorated], Decorated]:
-    """An option by its flags, with what stands for its value in the help, as "-o, --output FILE".
+    """Return an option by its flags, with what stands for its value in the help, as "-o, --output FILE".
 
     `names` has the name of the argument where that is not the flag's; `details` are those of `click.option`.
     """
@@ -118,7 +118,7 @@ def stack_options(
 
 
 def option_names(command: Decorated, count: int) -> list[str]:
-    """Names of the arguments that the options stacked last give a command."""
+    """Return the names of the arguments that the options stacked last give a command."""
     return [option.name for option in getattr(command, "__click_params__")[-count:]]  # noqa: B009 - as above
 
 
@@ -129,7 +129,7 @@ def put_into_section(options: Sequence[click.Parameter], section: str) -> None:
 
 
 def with_facts(text: str, *facts: str | None) -> str:
-    """A help text with its default and its bounds, those that it has, behind it."""
+    """Return a help text with its default and its bounds, those that it has, behind it."""
     said = "; ".join(filter(None, facts))
     return f"{text}  [{said}]" if said else text
 
@@ -138,7 +138,7 @@ class Command(click.Command):
     """A command whose help has a section for the options that it shares with others."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The command's own options, and then a section for each kind of the others."""
+        """Write the command's own options, and then a section for each kind of shared options."""
         write_options(self, ctx, formatter)
 
 
@@ -157,10 +157,10 @@ def write_options(command: click.Command, ctx: click.Context, formatter: click.H
 # What is printed
 
 json_option = option(
-    "--json", "Print the result as one JSON object on standard output, and nothing else there.", "as_json", is_flag=True
+    "--json", "Print the result on standard output as one JSON object and nothing else.", "as_json", is_flag=True
 )
-quiet_option = option("-q, --quiet", "Print the result and errors only.", is_flag=True)
-verbose_option = option("-v", "Log each step to standard error; -vv logs everything.", "verbose", count=True)
+quiet_option = option("-q, --quiet", "Print only the result and errors.", is_flag=True)
+verbose_option = option("-v", "Log each step to standard error; -vv logs all details.", "verbose", count=True)
 progress_option = option(
     "--progress",
     "Progress on standard error: a bar (on a terminal), a line every few seconds (elsewhere), JSON lines, or none.",
@@ -230,17 +230,17 @@ def set_logging(verbosity: int, *, quiet: bool) -> None:
 # Where to compute
 
 cluster_option_list = [
-    option("--scheduler ADDRESS", "Running scheduler, as tcp://host:8786 or tls://host:8786."),
-    option("--scheduler-file FILE", "File in which a running scheduler has written its address.", type=PATH),
+    option("--scheduler ADDRESS", "Address of a running scheduler: tcp://host:8786 or tls://host:8786."),
+    option("--scheduler-file FILE", "File with the address of a running scheduler.", type=PATH),
     option(
         "--workers N",
-        "Start N local worker processes (default: none, threads of this process do the work, one a core).",
+        "Start N local worker processes (default: none; one thread per core of this process does the work).",
         type=int,
     ),
     option("--threads-per-worker N", "Threads of each local worker (default 1).", type=int),
     option(
         "--memory-limit",
-        "Memory of this process, or of each local worker (default: what is free, of which workers have equal shares).",
+        "Memory of this process, or of each local worker (default: the free memory, in equal shares).",
         type=Bytes(),
     ),
     option("--tls-ca-file FILE", "Certificate authority of a TLS scheduler.", type=PATH),
@@ -248,12 +248,12 @@ cluster_option_list = [
     option("--tls-key FILE", "This client's key.", type=PATH),
     option(
         "--min-workers N",
-        "Wait until a running scheduler has N workers (default 1); those that join later get their share, too.",
+        "Wait until a running scheduler has N workers (default 1); workers that join later are used, too.",
         type=int,
     ),
     option(
         "--wait SECONDS",
-        "How long a scheduler and its workers are waited for, and, while a job runs, a new worker when all have gone.",
+        "Seconds to wait for a scheduler and its workers and, during a job, for a new worker when all are gone.",
         type=float,
         default=60.0,
         show_default=True,
@@ -263,7 +263,7 @@ cluster_option_list = [
         "Allow a scheduler without TLS beyond this machine; whoever reaches it can run code on its workers.",
         is_flag=True,
     ),
-    option("--in-process", "One task after the other, in one thread of this process, for debugging.", is_flag=True),
+    option("--in-process", "Run one task after the other in one thread of this process, for debugging.", is_flag=True),
 ]
 
 
@@ -277,13 +277,13 @@ def memory_option(command: Decorated) -> Decorated:
         with runtime.process_limits(memory_limit=memory_limit or runtime.available_memory() // 2):
             return bounded(command)(*args, **kwargs)
 
-    limit = option("--memory-limit", "Memory of this process (default: half of what is free).", type=Bytes())
+    limit = option("--memory-limit", "Memory of this process (default: half of the free memory).", type=Bytes())
     return stack_options(wrapped, [limit], section=COMPUTING)
 
 
 report_option = option(
     "--performance-report FILE",
-    "Write Dask's report of what the workers did, as an HTML page; needs bokeh.",
+    "Write Dask's performance report as an HTML page; needs bokeh.",
     type=click.Path(dir_okay=False),
 )
 
@@ -292,8 +292,8 @@ report_option = option(
 cache_option_list = [
     option(
         "--cache PLACE",
-        "Local folder that keeps the statistics of stores, so that further selections need not read them; auto: "
-        "STORE.cache, beside the store; none: nothing is kept or used.",
+        "Local folder for statistics of stores, which spare further selections a pass. auto: STORE.cache, beside "
+        "the store. none: no cache.",
         "cache_place",
         envvar="MLFS_CACHE",
         default="auto",
@@ -301,7 +301,7 @@ cache_option_list = [
     ),
     option(
         "--cache-size",
-        "What the cache may hold; what was not used for longest leaves first.",
+        "Largest size of the cache; the least recently used entries are dropped.",
         type=Bytes(),
         default="4GiB",
         show_default=True,
@@ -375,7 +375,9 @@ def computing_options(*, cache: bool, report: bool) -> Callable[[Decorated], Dec
 
 
 def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Column names from the command line: comma-separated (quoted where they hold commas), or @FILE, a name a line."""
+    """Return the column names from the command line: comma-separated (quoted where they hold commas), or @FILE, a
+    name a line.
+    """
     from mlfs_dask.files.object_store import read_text_file
 
     names: list[str] = []
@@ -398,19 +400,17 @@ def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 file_option_list = [
-    option("--label-file FILE", "File that names the labels (Mulan's XML), or a table that holds them.", "label_xml"),
-    option(
-        "--label-key NAME", "Column of the data that names the row of --label-file, whose first column has these names."
-    ),
+    option("--label-file FILE", "File with the names of the labels (Mulan's XML), or a table of labels.", "label_xml"),
+    option("--label-key NAME", "Column of the data whose values are in the first column of --label-file."),
     option("--n-labels N", "The last N columns are labels.", "label_count", type=click.IntRange(min=1)),
-    option("--labels-first", "With --n-labels: the first N columns are.", "label_first", is_flag=True),
+    option("--labels-first", "With --n-labels: the first N columns are labels.", "label_first", is_flag=True),
     option(
         "--label-columns NAMES",
-        "The labels by name: a,b,c, or @FILE with a name a line. May be given again.",
+        "Names of the labels: a,b,c, or @FILE with a name per line. May be repeated.",
         multiple=True,
     ),
     option("--label-classes", "Labels are classes: each class of a column becomes a label.", is_flag=True),
-    option("--label-separator TEXT", "Labels are tags with TEXT between them: each tag becomes a label."),
+    option("--label-separator TEXT", "Labels are tags separated by TEXT: each tag becomes a label."),
     option(
         "--labels-positive VALUES",
         "Values of positive labels (default: 1, true, yes).",
@@ -419,20 +419,20 @@ file_option_list = [
     ),
     option(
         "--labels-negative VALUES",
-        "Values of negative labels (default: 0, false, no, and -1 where no label is 0).",
+        "Values of negative labels (default: 0, false, no, and -1 if no label is 0).",
         "label_negative",
         multiple=True,
     ),
     option(
         "--labels-unknown VALUES",
-        "Values of unknown labels (default: missing ones, written NA here, and -1 where there are 0s, too).",
+        "Values of unknown labels (default: missing values, written NA here, and -1 if labels are also 0).",
         "label_unknown",
         multiple=True,
     ),
     option("--format", "Format of the sources (default: by name and content)."),
     option(
         "--key NAME=VALUE",
-        "What a format leaves open, as in --key x=data --key y=target for a file of several arrays.",
+        "Option of a format, as --key x=data --key y=target for a file of several arrays.",
         "keys",
         multiple=True,
     ),
@@ -489,10 +489,10 @@ def read_keys(keys: tuple[str, ...]) -> dict[str, str]:
 subset_option_list = [
     option(
         "--rows FILE|EXPR",
-        "Rows to use: ranges and numbers from 0, as 0:100000, ::10 or 0:50,70, or a file with a number a line.",
+        "Rows to use: ranges and numbers from 0, such as 0:100000, ::10 or 0:50,70, or a file with a number per line.",
     ),
-    option("--labels NAMES", "Labels to use: names, numbers or ranges, as a,b or 0:10, or @FILE."),
-    option("--features NAMES", "Features to use; as --labels."),
+    option("--labels NAMES", "Labels to use: names, numbers or ranges, such as a,b or 0:10, or @FILE."),
+    option("--features NAMES", "Features to use, given as --labels."),
 ]
 
 
@@ -511,7 +511,7 @@ def subset_options(command: Decorated) -> Decorated:
 
 
 def open_subset(store: str, *, rows: str | None, labels: str | None, features: str | None, file: dict[str, Any]) -> Any:
-    """A store or a file, or the part of it that the options take."""
+    """Return a store or a file, or the part of it that the options take."""
     from mlfs_dask.storage.opening import open_dataset
 
     dataset = open_dataset(store, **file)
@@ -540,16 +540,14 @@ def command_line() -> str:
 
 
 store_argument = click.argument("store", metavar="STORE", type=PATH)
-force_option = option("--force", "Replace what is there, at the end, when the new is complete.", is_flag=True)
-seed_option = option("--seed N", "Seed of whatever is random; recorded in the result.", type=int)
-resume_option = option(
-    "--resume", "Go on where an interrupted command stopped; what is done is not done again.", is_flag=True
-)
+force_option = option("--force", "Replace an existing output, once the new one is complete.", is_flag=True)
+seed_option = option("--seed N", "Seed of random numbers; recorded in the result.", type=int)
+resume_option = option("--resume", "Continue an interrupted command.", is_flag=True)
 keep_option = option(
     "-k",
     "Features to keep: a count (20), a share of them (10%, 0.1, 1/6), or, with methods of one pass or "
-    "--control, auto: those that go with the labels more than by chance. It may be left out with --per-label "
-    "and --min-labels, and is the most that they keep.",
+    "--control, auto: the features associated with the labels. Optional with --per-label and --min-labels, where "
+    "it is an upper limit.",
     "k",
     type=KeepCount(auto=True),
 )

@@ -23,7 +23,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]
 
 
 def shown(text: str) -> str:
-    """A text as people are shown it: without secrets in URLs, and with what data and servers bring in escaped.
+    """Return a text as people are shown it: without secrets in URLs, and with what data and servers bring in escaped.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def is_terminal() -> bool:
 
 
 def beside(place: str, suffix: str) -> str:
-    """A name for what a next command writes, in the working folder.
+    """Return a name in the working folder for the output of a next command.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class Output:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Strict JSON, in which NaN and infinities are null.
+    """Return strict JSON, in which NaN and infinities are null.
 
     Examples
     --------
@@ -112,12 +112,12 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Paths and sets as JSON has them."""
+    """Return a path or a set as a value of JSON."""
     return sorted(value) if isinstance(value, set | frozenset) else str(value)
 
 
 def table(rows: Iterable[Sequence[object]], *, header: Sequence[str] | None = None) -> str:
-    """Rows as aligned columns; numbers to the right.
+    """Return rows as aligned columns; numbers to the right.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def _is_number(text: str) -> bool:
 
 
 def between(typical: tuple[Number, Number], form: Callable[[Number], str]) -> str:
-    """A range for people.
+    """Return a range for people.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def between(typical: tuple[Number, Number], form: Callable[[Number], str]) -> st
 
 
 def two_digits(value: float) -> str:
-    """An estimate for people.
+    """Return an estimate for people.
 
     Examples
     --------

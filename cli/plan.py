@@ -31,8 +31,8 @@ def _make_command(selectors: Sequence[Any]) -> click.Command:
     )
     @store_argument
     @subset_options
-    @option("-k", "As of `mlfs select`; auto counts for shuffled labels too.", "k", type=KeepCount(auto=True))
-    @option("--quick", "Measure nothing: no data is read, and no seconds are estimated.", is_flag=True)
+    @option("-k", "As for `mlfs select`; with auto the plan includes shuffled labels.", "k", type=KeepCount(auto=True))
+    @option("--quick", "Read no data: seconds are not estimated.", is_flag=True)
     @computing_options(cache=True, report=False)
     @output_options(progress=False)
     def command(**kwargs: Any) -> None:
@@ -43,7 +43,7 @@ def _make_command(selectors: Sequence[Any]) -> click.Command:
 
 plan = MethodGroup(
     name="plan",
-    short_help="Show what a selection costs before it runs.",
+    short_help="Show the cost of a selection before it runs.",
     make_command=_make_command,
     help="Show what a selection costs before it runs: passes over STORE, tasks, bytes read, seconds, peak bytes of a "
     "worker and of the driver.",

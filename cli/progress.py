@@ -165,7 +165,7 @@ class Status:
         return f"about {clock_text((1 - last) * (now - began) / (last - first))} left"
 
     def line(self, width: int | None = None) -> str:
-        """All of it in one line; what matters less is left out where that is longer than `width`."""
+        """Return the status in one line; less important parts are left out if the line is longer than `width`."""
         numbers = {name: f"{done + 1:.0f} of {total:.0f}" for name, (done, total) in self._counts.items()}
         before = [f"{name} {numbers[name]}" for name in ("job", "ranking") if name in numbers]
         iteration = typical = ""
@@ -193,7 +193,7 @@ class Status:
 
 
 def clock_text(seconds: float) -> str:
-    """A duration as clocks show it.
+    """Return a duration as clocks show it.
 
     >>> clock_text(6.6), clock_text(80), clock_text(3680)
     ('0:07', '1:20', '1:01:20')

@@ -31,14 +31,14 @@ class ImageShape(click.ParamType):
 @click.argument("paths", metavar="PATH...", type=PATH, nargs=-1, required=True)
 @option("-o FILE", "HTML file to write.", "page", type=PATH, required=True)
 @option("--title TEXT", "Heading of the page.")
-@option("--metric NAME", "Show this metric; repeated, these (default: all).", "metrics", multiple=True)
+@option("--metric NAME", "Metric to show; may be repeated (default: all).", "metrics", multiple=True)
 @option(
     "--image-shape",
-    "The features are the pixels of an image, row by row: draw where the chosen ones lie.",
+    "The features are the pixels of an image, row by row: draw the selected ones.",
     type=ImageShape(),
 )
 @option("--figures DIR", "Also write every figure as SVG into DIR.", type=PATH)
-@option("--no-data", "Read no store: without correlations, redundancy and residual.", is_flag=True)
+@option("--no-data", "Read no store: no correlations, redundancy and residual.", is_flag=True)
 @force_option
 @computing_options(cache=False, report=False)
 @output_options(progress=True)
@@ -47,7 +47,7 @@ def report(
 ) -> None:
     """Write one HTML page about the RUN, EVAL, CMP and BATCH folders PATH...
 
-    The page stands alone: no network, no other file, and it can be read without scripts.
+    The page needs no network and no other file, and it can be read without scripts.
     """
     from mlfs_dask.reporting.page import report as library
     from mlfs_dask_cli.progress import show_progress

@@ -191,7 +191,7 @@ def _result(run: Any) -> dict[str, Any]:
 
 
 def _judgement(row: dict[str, Any]) -> str:
-    """Return a method with how far it is below the best of the same rows."""
+    """Return a method with its distance to the best on the same rows, and the standard error of the distance."""
     return f"{row['method']} {row['below_best']:.4f} ± {row['standard_error']:.4f} below"
 
 
@@ -204,7 +204,7 @@ def _of_pairs(pairs: dict[str, Any]) -> str:
 
 
 def _first_names(names: Sequence[str]) -> str:
-    """Eight names, or as many as a line has room for."""
+    """Return eight names, or as many as a line has room for."""
     lengths = list(itertools.accumulate(len(name) + 2 for name in names[:8]))
     shown = max(1, sum(length <= 80 for length in lengths))
     return ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def summary_of(path: str, dataset: Dataset) -> dict[str, Any]:
-    """Facts of a store, from its metadata alone, or of a file that was not converted."""
+    """Return the facts of a store, from its metadata alone, or of a file that was not converted."""
     from mlfs_dask.storage.dataset import Store
     from mlfs_dask.storage.inspect import facts_of
 
@@ -20,7 +20,7 @@ def summary_of(path: str, dataset: Dataset) -> dict[str, Any]:
 
 
 def summary_text(summary: dict[str, Any]) -> str:
-    """The same for people."""
+    """Return the summary as text."""
     s, is_store = summary, "store" in summary
     features, nonzeros, compressed = f"{s['d']:,}", f"{s['nonzeros']:,} (density {s['density']:.4g})", ""
     kinds, missing, origin = list[tuple[str, str]](), list[tuple[str, str]](), list[tuple[str, str]]()

@@ -25,13 +25,13 @@ from mlfs_dask_cli.output import Output, beside
 from mlfs_dask_cli.progress import show_progress
 
 
-@click.command(cls=Command, short_help="Write the chosen columns as a store or a file.")
+@click.command(cls=Command, short_help="Write the selected columns as a store or a file.")
 @store_argument
 @click.argument("run", metavar="RUN", type=PATH)
 @click.argument("destination", metavar="DEST", type=PATH)
 @option(
     "-k",
-    "Keep the best K of the ranking, a count or a share (default: as many as the run chose).",
+    "Keep the best K of the ranking, a count or a share (default: as many as the run selected).",
     "k",
     type=KeepCount(),
 )
@@ -41,7 +41,7 @@ from mlfs_dask_cli.progress import show_progress
 @force_option
 @output_options(progress=True)
 def transform(store: str, run: str, destination: str, file: dict[str, Any], output: Output, **options: Any) -> None:
-    """Write the columns of STORE that RUN chose, with all rows and labels, to DEST.
+    """Write the columns of STORE that RUN selected, with all rows and labels, to DEST.
 
     DEST is a new store, or by its suffix .npz, .h5ad, .svm, .csv, .parquet, or .arff (with an .xml beside it); text
     also with .gz behind it.

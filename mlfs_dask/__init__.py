@@ -36,7 +36,7 @@ _PLACES = {
 
 
 def _places() -> dict[str, str]:
-    """Module of every public name."""
+    """Return the module of every public name."""
     from mlfs_dask.selectors import METHODS
 
     return _PLACES | {place.partition(":")[2]: place.partition(":")[0] for place in METHODS.values()}

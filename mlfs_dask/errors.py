@@ -101,7 +101,8 @@ def spell_parameters_as(spelling: Literal["option", "key"]) -> Iterator[None]:
 
 
 def parameter(name: str, value: object = None) -> str:
-    """Spell a parameter, and its value if given, as the reader of the message writes it: Python, option or plan key.
+    """Spell a parameter, and its value if given, as the reader of the message writes it: Python, option or
+    plan key.
 
     Parameters
     ----------

@@ -613,7 +613,7 @@ def progress_to(sink: ProgressSink) -> Iterator[None]:
 
     - "job" (one of several selections or evaluations begins: number from 1, total, name);
     - "ranking" (an evaluation begins to fit and score one ranking: number from 1, total, candidate, repeat, fold);
-    - "fit" (a selector begins: method, passes, max_iterations, typical_iterations);
+    - "fit" (a selector begins: method, readings, max_iterations, typical_iterations);
     - "step" (an iteration of its loop has ended: number, objective...);
     - "pass" (a pass over the data begins: label, partitions), "partitions" (`done` more are finished), "pass-done";
     - "stage" (other long work begins: label, parts, unit), "parts" (`done` more are finished), "stage-done";

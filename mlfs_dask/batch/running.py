@@ -144,7 +144,7 @@ class BatchProjection:
     done: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, with totals."""
+        """Return plain data, with totals."""
         each = self.jobs
         return {
             "jobs": [asdict(job) for job in each],
@@ -255,7 +255,8 @@ class Batch:
     # ------------------------------------------------------------------ what it will cost
 
     def project(self, resources: Resources, *, measure: bool = False) -> BatchProjection:
-        """Passes, bytes and memory of all jobs that are not done; of selections also seconds, where they are measured.
+        """Return passes, bytes and memory of all jobs that are not done; of selections also seconds, where they are
+        measured.
 
         Parameters
         ----------
@@ -390,7 +391,7 @@ class Batch:
             raise _failed(failures, len(self.spec.jobs), "failed")
 
     def result(self) -> BatchResult:
-        """The tables."""
+        """Return the tables."""
         return BatchResult(self._jobs_table(), *self._tables())
 
     def _run_store(self, store: StoreEntry, report_state: Callable[[str, str], None]) -> None:
@@ -458,7 +459,8 @@ class Batch:
         return known or selection.run(told, resume=True, force=True).record
 
     def _known_ranking(self, job: Job, question: Question) -> dict[str, Any] | None:
-        """The record of a run with the ranking that another number of features came from, where they have the same.
+        """Return the record of a run with the ranking that another number of features came from, where they have the
+        same.
 
         Of methods that keep checkpoints no score depends on how many features are kept.
         """
@@ -515,11 +517,11 @@ class Batch:
         return digest_of(identity)
 
     def _done_record(self, job: Job) -> dict[str, Any] | None:
-        """The record of a job that an earlier batch has done, if this one goes on with it."""
+        """Return the record of a job that an earlier batch has done, if this one goes on with it."""
         return self._record_of(job) if self._resume else None
 
     def _record_of(self, job: Job) -> dict[str, Any] | None:
-        """The record of a job that is done: of the same store, parameters and version."""
+        """Return the record of a job that is done: of the same store, parameters and version."""
         file = self._folder(job) / (RECORD if job.evaluation is None else evaluations.RECORD)
         try:
             if parse_json(file.read_bytes()).get("job") != self._digest(job):
@@ -617,7 +619,7 @@ def _empty_batch(folder: Path) -> None:
 
 
 def _check_place(place: str | Path, *, resume: bool, force: bool) -> Path:
-    """The folder of a batch. Raises UsageError for a URL, and for a place that is taken."""
+    """Return the folder of a batch. Raises UsageError for a URL, and for a place that is taken."""
     if is_url(str(place)):
         raise UsageError(f"the folder of a batch must be local; got {place}. Copy it afterwards.")
     check_place(str(place), force=force, resume=resume, record=BATCH, what="a batch")
@@ -651,7 +653,7 @@ def _job_projection(name: str, plan: Plan, *, fits: int = 1, driver_bytes: int =
 
 
 def _typical(jobs: Sequence[tuple[tuple[int, int] | None, int]]) -> tuple[int, int] | None:
-    """The least and the most that is typical of jobs together, of which some have a loop; None where none has.
+    """Return the typical least and most of jobs together; None if no job has a loop.
 
     >>> _typical([(None, 1), ((3, 9), 100)]), _typical([(None, 1)])
     ((4, 10), None)

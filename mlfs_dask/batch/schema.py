@@ -26,7 +26,7 @@ _K = {
 
 
 def plan_schema() -> dict[str, Any]:
-    """The schema, as plain data (JSON Schema 2020-12); what several methods have stands once, in `$defs`."""
+    """Return the schema, as plain data (JSON Schema 2020-12); what several methods have stands once, in `$defs`."""
     definitions: dict[str, Any] = {"k": _K, "seed": _SEEDS}
     definitions["params"] = {"properties": {option.key: _parameter(option) for option in COMMON}}
     methods: list[dict[str, Any]] = [{"enum": sorted(METHODS)}]

@@ -33,7 +33,7 @@ class SharedReading:
 
 
 def shared_statistics(rows: RowSource, questions: Iterable[Question], resources: Resources) -> list[Statistic]:
-    """Statistics to read together, each once; none where one selector alone would read.
+    """Return the statistics that several selectors share, each once; none for a single selector.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ EVALUATION_KEYS = ("name", "protocol", "subjects", "seeds")
 #: Settings that an evaluation may have; `seeds` takes the place of `seed`.
 SETTING_KEYS = tuple(name for name in SETTINGS if name != "seed")
 
-SEED = Parameter("seed", (int,), 0, param=Param("Seed of whatever is random.", least=0, most=MAX_SEED))
+SEED = Parameter("seed", (int,), 0, param=Param("Seed of random numbers.", least=0, most=MAX_SEED))
 
 _LONGEST_NAME = 120
 
@@ -102,7 +102,7 @@ class Job:
         return ask(self.point.method, self.k, seed=self.seed, **self.point.params)
 
     def digest(self, store: str | None) -> str:
-        """Digest of what its result depends on, given that of the store's content."""
+        """Return the digest of what its result depends on, given that of the store's content."""
         evaluation = self.evaluation and {
             "protocol": self.evaluation.protocol,
             "options": dict(self.evaluation.options),
@@ -305,7 +305,7 @@ def _jobs(store: StoreEntry, methods: Sequence[Any], evaluations: Sequence[Any])
 
 
 def _name(*parts: str) -> str:
-    """A folder's name: what a shell or a URL would have to quote becomes a hyphen."""
+    """Return a folder's name, with hyphens for characters that a shell or a URL would quote."""
     name = ".".join(re.sub(r"[^A-Za-z0-9_=,+.-]", "-", part) for part in parts if part)
     if len(name) <= _LONGEST_NAME:
         return name
@@ -313,7 +313,7 @@ def _name(*parts: str) -> str:
 
 
 def _count_or_share(value: Any) -> Any:
-    """A share that is written as text (10%, 1/6) as a number; all else as it is, to be checked."""
+    """Return a share that is written as text (10%, 1/6) as a number; all else as it is, to be checked."""
     if not isinstance(value, str):
         return value
     try:
@@ -337,7 +337,7 @@ def _refuse_duplicates(item: Item, names: Sequence[Any], what: str, cure: str) -
 
 
 def _parameter(item: Item, option: Parameter) -> Any:
-    """A value that an option may have; numbers that YAML takes for text (1e-3) are read as numbers."""
+    """Return a value that an option may have; numbers that YAML takes for text (1e-3) are read as numbers."""
     value: Any = item.value
     kinds: Any = (*option.types, *[int] * (float in option.types), *[type(None)] * option.optional)
     if isinstance(value, str):
@@ -349,7 +349,7 @@ def _parameter(item: Item, option: Parameter) -> Any:
 
 
 def _setting(name: str, item: Item) -> Any:
-    """A value of a setting of evaluations."""
+    """Return a value of a setting of evaluations."""
     if name == "k_grid" and not isinstance(item.value, str):
         return ",".join(str(each.value) for each in item.items() if isinstance(each.value, int | float | str))
     setting = SETTINGS[name]
@@ -357,7 +357,7 @@ def _setting(name: str, item: Item) -> Any:
 
 
 def _entry_named_in(text: str, entries: Mapping[str, Item], otherwise: Item) -> Item:
-    """The entry that the text of an error names first, else the whole."""
+    """Return the first entry that the text of an error names, else the whole document."""
     text = text.replace("-", "_")
     named = [(match.start(), name) for name in entries if (match := re.search(rf"\b{re.escape(name)}\b", text))]
     return entries[min(named)[1]] if named else otherwise

@@ -37,11 +37,11 @@ class Item:
     line: int | None = None
 
     def error(self, problem: str, *, cure: str | None = None) -> DataError:
-        """An error at this place."""
+        """Return an error at this place."""
         return DataError(problem, file=self.file, line=self.line, cure=cure)
 
     def plain(self) -> Any:
-        """The value, without places."""
+        """Return the value without line numbers."""
         if isinstance(self.value, dict):
             return {name: item.plain() for name, item in self.value.items()}
         if isinstance(self.value, list):
@@ -49,7 +49,8 @@ class Item:
         return self.value
 
     def mapping(self, what: str, known: Iterable[str]) -> dict[str, Item]:
-        """The entries of a mapping whose keys are all known, however they are spelt (`selectors.parameters.key_of`).
+        """Return the entries of a mapping whose keys are all known, however they are spelt
+        (`selectors.parameters.key_of`).
 
         Raises
         ------
@@ -73,11 +74,11 @@ class Item:
         return items
 
     def items(self) -> list[Item]:
-        """The items of a list, or the value alone as a list of one."""
+        """Return the items of a list, or the value alone as a list of one."""
         return self.value if isinstance(self.value, list) else [self]
 
     def text(self, what: str) -> str:
-        """A text that is not empty.
+        """Return a text that is not empty.
 
         Raises
         ------
@@ -158,7 +159,7 @@ def _item(node: Any, file: str, constructor: Any, within: tuple[Any, ...], numbe
 
 
 def as_document(value: Any) -> Item:
-    """Plain data as a document without places."""
+    """Return plain data as a document without line numbers."""
     if isinstance(value, Mapping):
         return Item({str(name): as_document(each) for name, each in value.items()})
     if isinstance(value, list | tuple):

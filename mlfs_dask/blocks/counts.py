@@ -251,7 +251,7 @@ class BlockCoder:
         return table
 
     def missing_columns(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Columns counted in lanes with a code for missing values, and that code."""
+        """Return columns counted in lanes with a code for missing values, and that code."""
         layout = self.layout
         part = self.book.part(layout.first, layout.last)
         wide = np.zeros(layout.width, dtype=bool)

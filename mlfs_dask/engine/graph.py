@@ -44,13 +44,13 @@ def read_key(first: int, last: int, token: str) -> str:
 
 
 def partitions_of(key: object) -> tuple[int, int] | None:
-    """First partition of a task, and the one after its last; None for tasks that read none."""
+    """Return the first partition of a task, and the one after its last; None for tasks that read none."""
     match = _READ_KEY.match(str(key))
     return None if match is None else (int(match[1]), int(match[2]))
 
 
 def build_reading(source: RowSource, statistics: Sequence[Statistic], plan: ReadingPlan) -> Delayed:
-    """The lazy graph of one pass; computing it gives (results, peak bytes by process)."""
+    """Return the lazy graph of one pass; computing it gives (results, peak bytes by process)."""
     from dask.delayed import delayed
 
     shared = delayed(tuple(statistics), name=f"mlfs-statistics-{os.urandom(8).hex()}", traverse=False)
@@ -75,7 +75,9 @@ def build_reading(source: RowSource, statistics: Sequence[Statistic], plan: Read
 
 
 def _merge_tree(statistics: Delayed, partials: list[Delayed], fan_in: int, piece: int = 0, pieces: int = 1) -> Delayed:
-    """The lazy end of a pass: partials are merged `fan_in` at a time, in their order; the last one is finished."""
+    """Return the lazy end of a pass: partials are merged `fan_in` at a time, in their order; the last one is
+    finished.
+    """
     from dask.delayed import delayed
 
     merge = delayed(merge_states, pure=False)
@@ -144,7 +146,7 @@ def _may_end_otherwise(error: Exception, source: RowSource, cluster: Cluster, re
 def _compute_on_cluster(
     graph: Delayed, plan: ReadingPlan, resources: Resources, restriction: dict[str, Any]
 ) -> tuple[Any, dict[str, int]]:
-    """Results of a graph, and peak bytes by code of the process."""
+    """Return the results of a graph, and peak bytes by code of the process."""
     client, cluster = resources.client, cluster_of(resources.client)
     from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
@@ -186,7 +188,9 @@ def _compute_on_cluster(
 
 
 def _wait(future: Any, client: Any, cluster: Cluster, admitted: Sequence[str] | None) -> Any:
-    """Result of `future`, waited for no longer than `Cluster.wait` on a cluster without workers that may take part."""
+    """Return the result of `future`, waited for no longer than `Cluster.wait` on a cluster without workers that may
+    take part.
+    """
     seen = time.monotonic()
     # future.result(timeout=...) cancels a transfer that has begun when the time is over. A client whose transfer was
     # cancelled before its turn came joins later ones to it, and none of them ever ends well.

@@ -238,7 +238,9 @@ def _peak(
     fan_in: int,
     pieces: int,
 ) -> int:
-    """Projected peak of one process: what it is, what its threads share and read into, and the states it holds."""
+    """Return the projected peak of one process: what it is, what its threads share and read into, and the states it
+    holds.
+    """
     threads = min(resources.threads_per_worker, n_runs)
     base = resources.process_bytes + shared
     state, reading = sizes.state_bytes, profile.buffer_bytes + sizes.scratch_bytes

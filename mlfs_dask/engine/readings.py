@@ -51,7 +51,7 @@ def keeps_state(source: RowSource | Profile, statistic: Statistic) -> bool:
 def _uncached(
     source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources
 ) -> tuple[Any, list[SharedState], list[CacheEntry]]:
-    """The least that has to be read for statistics that are not in the cache.
+    """Return the least that has to be read for statistics that are not in the cache.
 
     Returns
     -------
@@ -186,7 +186,9 @@ def run_reading(
 
 
 def _load(source: RowSource, statistics: Sequence[Statistic]) -> list[Any]:
-    """Results from the cache, None where there is none. What several are made of is loaded once, for all of them."""
+    """Return results from the cache, None for missing ones. State that several results share is loaded once, for all of
+    them.
+    """
     results: list[Any] = [None] * len(statistics)
     if not caching.is_on(source):
         return results
@@ -246,7 +248,7 @@ def _read(
 
 
 def plan_statistics(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> ReadingPlan:
-    """The plan of one pass that feeds `statistics`: one without tasks if all of them are in the cache.
+    """Return the plan of one pass that feeds `statistics`: one without tasks if all of them are in the cache.
 
     Raises
     ------
@@ -260,7 +262,9 @@ def plan_statistics(source: RowSource | Profile, statistics: Sequence[Statistic]
 
 
 def _loaded_bytes(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> int:
-    """Bytes that this process takes to make results of what is kept; with a cluster the driver's plan counts them."""
+    """Return bytes that this process takes to make results of what is kept; with a cluster the driver's plan counts
+    them.
+    """
     if resources.client is not None:
         return 0
     kept = [statistic for statistic in statistics if statistic.keeps == "state"]

@@ -66,16 +66,16 @@ class Statistic(ABC):
 
     @abstractmethod
     def scratch_bytes(self, profile: Profile) -> int:
-        """Bytes that `add` allocates besides the state on the largest block."""
+        """Return bytes that `add` allocates besides the state on the largest block."""
 
     def finishing_bytes(self, profile: Profile) -> int:
-        """Temporaries of `finalize`: by default as many as the kernels have."""
+        """Return the temporaries of `finalize`: by default as many as the kernels have."""
         return self.scratch_bytes(profile)
 
     # The reduction
 
     def zero(self) -> State:
-        """State of no rows: by default sums of float64."""
+        """Return the state of no rows: by default sums of float64."""
         return tuple(map(np.zeros, self.shapes))
 
     @abstractmethod
@@ -89,7 +89,7 @@ class Statistic(ABC):
 
     @abstractmethod
     def finalize(self, state: State) -> Any:
-        """Result of all rows; made where the last merge ran. `state` stays as it is."""
+        """Return the result of all rows; made where the last merge ran. `state` stays as it is."""
 
     # Large states, merged and finished in pieces on a cluster
 
@@ -133,11 +133,11 @@ class Statistic(ABC):
         return f"{self.key}-{digest_of(self.kept_parameters('result'))}" if self.kind else self.key
 
     def result_among(self, results: Mapping[str, Any]) -> Any:
-        """Result as it follows from those that are there by their `result_key`; None if it does not."""
+        """Return the result as it follows from those that are there by their `result_key`; None if it does not."""
         return results.get(self.result_key)
 
     def kept_parameters(self, form: str) -> Mapping[str, Any]:
-        """All that a kept state, or a kept result, depends on beside the data."""
+        """Return everything that a cached state or result depends on besides the data."""
         if form == "state":
             return self.parameters
         return {"state": self.parameters, "result": [type(self).__name__, self.result_parameters]}
@@ -147,7 +147,7 @@ class Statistic(ABC):
         return dict(zip(self.state_names, state, strict=True))
 
     def state_of(self, arrays: Arrays) -> State:
-        """State that `state_arrays` was given."""
+        """Return the state that `state_arrays` was given."""
         return tuple(arrays[name] for name in self.state_names)
 
     @property
@@ -160,11 +160,11 @@ class Statistic(ABC):
         return dict(zip(self.result_names, result, strict=True))
 
     def result_of(self, arrays: Arrays) -> Any:
-        """Result that `result_arrays` was given."""
+        """Return the result that `result_arrays` was given."""
         return tuple(arrays[name] for name in self.result_names)
 
     def extend_state(self, kept: State, added: State) -> State:
-        """Kept state with that of further rows added; `added` stays as it is."""
+        """Return the kept state with that of further rows added; `added` stays as it is."""
         # Counts of many rows may have a wider type than those of the first.
         state = tuple(old.astype(new.dtype, copy=False) for old, new in zip(kept, added, strict=True))
         self.merge(state, added)
@@ -277,7 +277,7 @@ class SharedState(PartStatistic):
         return state if self.keeps_state else self.results(state)
 
     def results(self, state: State) -> list[Any]:
-        """Results of the statistics, in their order."""
+        """Return the results of the statistics, in their order."""
         first, *others = self.statistics
         if not others:
             return [first.finalize(state)]

@@ -114,7 +114,7 @@ def read_run(
 
 
 def _report_partitions(source: RowSource, first: int, last: int) -> Iterator[Block]:
-    """The blocks of partitions first..last-1; from time to time a progress event says how many are done."""
+    """Yield the blocks of partitions first..last-1; from time to time a progress event says how many are done."""
     offsets = source.row_offsets
     so_far, reported_at = 0, time.monotonic()
     for block in source.stream(first, last):
@@ -174,7 +174,7 @@ def join_pieces(
 
 
 def _peak_here() -> Peaks:
-    """Largest resident bytes of this process, by the code that it runs; all code is one without a cluster."""
+    """Return the peak resident bytes of this process by the code that it runs (a single code without a cluster)."""
     return {"" if runtime.current_worker() is None else code_here(): runtime.peak_rss()}
 
 
@@ -184,7 +184,7 @@ def _keep_largest(into: Peaks, other: Peaks) -> None:
 
 
 def run_in_threads(source: RowSource, statistics: Sequence[Statistic], plan: ReadingPlan) -> tuple[list[Any], Peaks]:
-    """The pass in threads of this process, merged in order as runs finish."""
+    """Return the pass in threads of this process, merged in order as runs finish."""
     threads = min(plan.threads, len(plan.runs))
     if threads <= 1:
         return finalize_states(statistics, read_run(statistics, source, 0, source.profile.partitions))

@@ -53,13 +53,15 @@ class Candidate:
         return self.finished is None and self.earlier is None and self.method not in (RANDOM, ALL)
 
     def with_default(self, name: str, value: Any) -> Candidate:
-        """The candidate with a parameter of its method, where that is learnt here and was not given another value."""
+        """Return the candidate with a parameter of its method, where that is learnt here and was not given another
+        value.
+        """
         if not self.is_learnt:
             return self
         return replace(self, params={name: value, **self.params})
 
     def to_record(self) -> dict[str, Any]:
-        """As `eval.json` holds it."""
+        """Return the entry of `eval.json`."""
         params = {name: plain_value(value) for name, value in self.params.items()}
         record = {"run": self.run, "method": self.method, "params": params, "learnt": "training part"}
         if self.finished is not None:
@@ -68,7 +70,7 @@ class Candidate:
 
 
 def read_candidate(text: str | Candidate) -> Candidate:
-    """The candidate that `text` names.
+    """Return the candidate that `text` names.
 
     Raises
     ------
@@ -108,14 +110,14 @@ def read_candidate(text: str | Candidate) -> Candidate:
 
 
 def candidate_of_run(run: Run) -> Candidate:
-    """A finished run as a candidate."""
+    """Return a finished run as a candidate."""
     return Candidate(
         Path(run.path.rstrip("/")).name, str(run.record["method"]), dict(run.record.get("params", {})), finished=run
     )
 
 
 def candidates_of_evaluation(path: str) -> list[Candidate]:
-    """The candidates of an evaluation, with the rankings that it has learnt."""
+    """Return the candidates of an evaluation, with the rankings that it has learnt."""
     evaluation = read_eval(path)
     return [
         read_candidate(run["path"])
@@ -128,7 +130,7 @@ def candidates_of_evaluation(path: str) -> list[Candidate]:
 
 
 def read_candidates(texts: Sequence[str | Candidate]) -> list[Candidate]:
-    """All candidates, each with a label of its own.
+    """Return all candidates, each with a label of its own.
 
     Raises
     ------

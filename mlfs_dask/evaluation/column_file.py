@@ -19,7 +19,7 @@ from mlfs_dask.rows.contract import Profile
 
 
 def new_column_file(folder: Path, n: int, k: int, dtype: Any) -> NDArray[Any]:
-    """An array of zeros of shape (n, k) that is mapped from a new file in a folder.
+    """Return an array of zeros of shape (n, k) that is mapped from a new file in a folder.
 
     Parameters
     ----------
@@ -49,5 +49,5 @@ def new_column_file(folder: Path, n: int, k: int, dtype: Any) -> NDArray[Any]:
 
 
 def reading_bytes(profile: Profile, columns: int) -> int:
-    """Bytes that a thread holds that reads columns by `read_rows`, besides what it has read."""
+    """Return bytes that a thread holds that reads columns by `read_rows`, besides what it has read."""
     return profile.buffer_bytes + profile.block_bytes + profile.block_rows * columns * profile.float_dtype.itemsize

@@ -86,7 +86,7 @@ class ColumnSubset:
         return int(self._X.nnz // max(self._X.shape[0], 1)) + 1 if self.sparse else self.columns
 
     def read(self, low: int, high: int) -> Matrix:
-        """Rows low..high-1, copied where X is mapped from a file."""
+        """Return rows low..high-1, copied where X is mapped from a file."""
         rows = slice(low, high) if self._rows is None else self._rows[low:high]
         X = self._X[rows][:, : self.columns]
         if self._mapped:
@@ -95,7 +95,7 @@ class ColumnSubset:
         return X if self._fill is None else fill_block(X, self._fill[: self.columns])
 
     def column(self, f: int) -> NDArray[np.float64]:
-        """One column of all rows."""
+        """Return one column of all rows."""
         X = (
             self._X[:, [f]]
             if self._rows is None
@@ -106,16 +106,16 @@ class ColumnSubset:
         return np.asarray(X.toarray() if self.sparse else X, dtype=np.float64).ravel()
 
     def block(self, number: int) -> tuple[int, Matrix]:
-        """The first row of a block, and its rows."""
+        """Return the first row of a block, and its rows."""
         low, high = self.offsets[number : number + 2].tolist()
         return low, self.read(low, high)
 
     def blocks(self) -> Iterator[tuple[int, Matrix]]:
-        """All blocks in order, as `block` gives them."""
+        """Yield all blocks in order, as `block` gives them."""
         return map(self.block, range(self.n_blocks))
 
     def take(self, rows: NDArray[np.int64]) -> ColumnSubset:
-        """Some of these rows."""
+        """Return some of these rows."""
         return ColumnSubset(self._X, rows if self._rows is None else self._rows[rows], self.columns, fill=self._fill)
 
 
@@ -143,7 +143,7 @@ def missing_fill(train: ColumnSubset, test: ColumnSubset, missing: str) -> NDArr
 
 
 def _means_of_present(subset: ColumnSubset) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Means of the values that are there, and how many are missing, of every column."""
+    """Return the means of the values that are there, and how many are missing, of every column."""
     statistic = MeansOfPresent(subset.columns)
     state = statistic.zero()
     for start, X in subset.blocks():
@@ -153,7 +153,7 @@ def _means_of_present(subset: ColumnSubset) -> tuple[NDArray[np.float64], NDArra
 
 
 def unit_variance_scaling(subset: ColumnSubset, *, centred: bool) -> Scaling:
-    """Unit variance over these rows and, if `centred`, zero mean; a constant column keeps its scale.
+    """Return the scaling to unit variance over these rows and, if `centred`, zero mean; constant columns keep theirs.
 
     Centring changes neither distances nor what a model can fit.
     """

@@ -232,7 +232,7 @@ def _is_batch(evaluation: str | Path | Evaluation) -> TypeGuard[str | Path]:
 
 
 def _load(evaluation: str | Path | Evaluation) -> list[Evaluation]:
-    """One evaluation, or those of a batch."""
+    """Return one evaluation, or those of a batch."""
     if not isinstance(evaluation, str | Path):
         return [evaluation]
     if not _is_batch(evaluation):
@@ -298,7 +298,7 @@ def _identity(evaluation: Evaluation, what: str) -> Any:
 
 
 def _at_common_k(results: pd.DataFrame, k: int | None, notes: list[str]) -> pd.DataFrame:
-    """Rows at the k asked for, or at those that all ranked runs of a data set share; `all` keeps its one k."""
+    """Return rows at the k asked for, or at those that all ranked runs of a data set share; `all` keeps its one k."""
     import pandas as pd
 
     tables = []
@@ -329,7 +329,9 @@ def _at_common_k(results: pd.DataFrame, k: int | None, notes: list[str]) -> pd.D
 
 
 def _per_fold(results: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Mean over k in each fold; undefined where it is so at any k: all means are over the same numbers of features."""
+    """Return the mean over k in each fold; undefined where it is so at any k: all means are over the same numbers of
+    features.
+    """
     groups = results.groupby(keys, sort=False, observed=True)["value"]
     means = groups.mean().where(groups.count() == groups.size())
     return means.reset_index()
@@ -338,7 +340,7 @@ def _per_fold(results: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 def _data_set_rows(
     dataset: str, table: pd.DataFrame, higher: bool, ranked: list[str], alpha: float
 ) -> list[dict[str, Any]]:
-    """Mean, deviation and the test against the best run, of every run that is present on a data set."""
+    """Return mean, deviation and the test against the best run, of every run that is present on a data set."""
     means = table.mean()
     judged = means[[run for run in ranked if run in means.index]].dropna()
     best = None if judged.empty else (judged.idxmax() if higher else judged.idxmin())
@@ -367,7 +369,7 @@ def _data_set_rows(
 def _test_ranks(
     means: pd.DataFrame, ranked: list[str], control: str | None, higher: bool, alpha: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Ranks on the data sets where every run is defined, and the tests of them."""
+    """Return ranks on the data sets where every run is defined, and the tests of them."""
     table = means.pivot(index="dataset", columns="run", values="mean").reindex(columns=ranked)
     complete = table.dropna()
     N, m = complete.shape
@@ -421,7 +423,7 @@ def _wilcoxon(values: Any) -> float:
 
 
 def _wins(table: pd.DataFrame, ranked: list[str], higher: bool, alpha: float) -> list[dict[str, Any]]:
-    """Win/tie/loss of every pair over the data sets that have both."""
+    """Return win/tie/loss of every pair over the data sets that have both."""
     counts = {(a, b): [0, 0, 0] for a in ranked for b in ranked if a != b}
     for _, of in table.groupby(level=0):
         for i, a in enumerate(ranked):
@@ -494,7 +496,7 @@ def _times(fits: pd.DataFrame, order: list[str], methods: dict[str, str]) -> pd.
 
 
 def _gaps(means: pd.DataFrame, order: list[str]) -> list[str]:
-    """Notes on runs absent from a data set and on undefined values."""
+    """Return notes on runs absent from a data set and on undefined values."""
     notes = []
     for dataset, of in means.groupby("dataset", sort=False):
         absent = [run for run in order if run not in set(of["run"])]
@@ -511,7 +513,7 @@ def _gaps(means: pd.DataFrame, order: list[str]) -> list[str]:
 
 
 def _notes_of_tests(tests: Iterable[dict[str, Any]]) -> list[str]:
-    """The notes of tests, each once, with the metrics that it is about where not all have it."""
+    """Return the notes of tests, each once, with the metrics that it is about where not all have it."""
     tests = list(tests)
     notes = []
     for note in dict.fromkeys(test["note"] for test in tests if test["note"]):

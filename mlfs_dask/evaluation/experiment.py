@@ -341,7 +341,7 @@ class Experiment:
     # ------------------------------------------------------------------ running
 
     def job(self) -> dict[str, Any]:
-        """Inputs of the result, as plain data: data, candidates, settings and splits."""
+        """Return the inputs of the result, as plain data: data, candidates, settings and splits."""
         rankings = [
             *(s.finished.ranking.tolist() for s in self._candidates if s.finished is not None),
             *(s.earlier.learnt(s.run, split) for s in self._candidates if s.earlier for split in self._splits),
@@ -417,7 +417,8 @@ class Experiment:
         return self._tables(outcomes)
 
     def _learn(self, candidate: Candidate, part: SplitInputs, facts: dict[str, Any], name: str) -> dict[str, Any]:
-        """Rankings of a candidate by the number of features that they are for, and what it took to learn each.
+        """Return the rankings of a candidate by the number of features that they are for, and what it took to learn
+        each.
 
         The one for the largest k serves all others, but where the choice depends on k.
         """
@@ -478,11 +479,11 @@ class Experiment:
                 warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
     def _named(self, source: RowSource) -> OpenedRows:
-        """Rows with the names of their features and labels, for options of methods and for messages."""
+        """Return rows with the names of their features and labels, for options of methods and for messages."""
         return replace(open_rows(source), names=Names(self._table.names["feature"], self._table.names["label"]))
 
     def _learnt_ks(self, candidate: Candidate) -> list[int]:
-        """Numbers of features for which rankings are learnt."""
+        """Return the numbers of features for which rankings are learnt."""
         if not get_method(candidate.method).choice_depends_on_k:
             return [self._grid.largest]
         return [point.k for point in self._grid.points]

@@ -44,7 +44,7 @@ class Grid(NamedTuple):
 
 
 def read_grid(text: str, d: int) -> Grid:
-    """The points that `text` stands for, in its order, each number of features once.
+    """Return the points of the grid `text`, in its order, each number of features once.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def check_grid(text: str) -> None:
 
 
 def _values(item: str, text: str) -> list[tuple[Fraction, bool]]:
-    """Values of one item, each with whether it is a share."""
+    """Return the values of one item, each with whether it is a share."""
     ends = [_value(part.strip(), text) for part in item.split(":")]
     if len(ends) == 1:
         return ends

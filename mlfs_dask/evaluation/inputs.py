@@ -58,7 +58,7 @@ class SplitInputs:
 
 
 def split_inputs(settings: Settings, table: Table, split: Split) -> SplitInputs:
-    """The rows and labels of one split, after labels are hidden and rows drawn as the settings say.
+    """Return the rows and labels of one split, after labels are hidden and rows drawn as the settings say.
 
     Raises
     ------

@@ -39,7 +39,9 @@ class EvaluateJob:
         self._experiment, self.place = experiment, place
 
     def finished(self) -> Evaluation | None:
-        """The evaluation that is there already, of the same data, candidates, settings and splits; None without one."""
+        """Return the evaluation that is there already, of the same data, candidates, settings and splits; None
+        without one.
+        """
         try:
             evaluation = read_eval(self.place)
         except DataError:
@@ -88,7 +90,7 @@ class EvaluateJob:
 
 
 def partial_folder(path: str) -> Path | None:
-    """Folder of the partial results of the evaluation at `path`; None for URLs.
+    """Return the folder of the partial results of the evaluation at `path`; None for URLs.
 
     >>> str(partial_folder("out/enron.eval"))
     'out/.enron.eval.partial'

@@ -33,7 +33,8 @@ NEIGHBOURS = 10
 
 
 def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[np.float64]:
-    """Scores of labels by ridge regression on standardised features, from the sums of the rows to learn from.
+    """Return the scores of labels by ridge regression on standardised features, from the sums of the rows to learn
+    from.
 
     Parameters
     ----------
@@ -72,7 +73,7 @@ def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[
 
 
 def neighbour_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[np.float64]:
-    """Scores of labels by the nearest rows to learn from, on standardised features.
+    """Return the scores of labels by the nearest rows to learn from, on standardised features.
 
     The score of a label is (v + p) / (k + 1), where v of the k nearest rows have it and p is its share of all rows to
     learn from, which decides between labels of equal v.
@@ -135,7 +136,7 @@ def row_precision(truth: Any, scores: NDArray[np.float64]) -> NDArray[np.float64
 
 
 def compare(precision: NDArray[np.float64]) -> list[dict[str, float]]:
-    """The mean of every candidate, compared with the best one.
+    """Return the mean of every candidate, compared with the best one.
 
     Parameters
     ----------
@@ -168,7 +169,7 @@ def compare(precision: NDArray[np.float64]) -> list[dict[str, float]]:
 
 
 def tied_with_best(judged: Sequence[Mapping[str, float]]) -> list[int]:
-    """The candidates that are no more than one standard error of the difference below the best, best first.
+    """Return the candidates that are no more than one standard error of the difference below the best, best first.
 
     Parameters
     ----------

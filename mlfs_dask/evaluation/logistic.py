@@ -149,7 +149,7 @@ class BinaryRelevanceLogistic:
                 model.partial_fit(X[there], y[there], classes=np.array([0, 1]))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probability of every label, shape (rows, q)."""
+        """Return the probability of every label, shape (rows, q)."""
         columns = [
             np.full(X.shape[0], model) if isinstance(model, float) else model.predict_proba(X)[:, 1]
             for model in self.models_

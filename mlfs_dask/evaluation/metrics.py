@@ -105,7 +105,7 @@ class OrderSums:
 
     @classmethod
     def zero(cls, q: int) -> OrderSums:
-        """Of no rows."""
+        """Return the sums of no rows."""
         return cls(0, 0, 0.0, 0.0, 0, 0, *np.zeros((2, q), np.int64))
 
     def add(self, truth: NDArray[np.bool_], known: NDArray[np.bool_], scores: NDArray[np.floating]) -> None:
@@ -253,7 +253,7 @@ def _micro_auc(predictions: Predictions) -> float:
 
 
 def _share_above(scores: NDArray[np.floating], others: Iterable[NDArray[np.floating]]) -> float:
-    """Share of the pairs of a score and another in which the first is higher, equal ones counted half.
+    """Return the share of the pairs of a score and another in which the first is higher, equal ones counted half.
 
     >>> _share_above(np.array([0.2, 0.6]), [np.array([0.6, 0.1]), np.array([0.7])])
     0.4166666666666667
@@ -288,7 +288,7 @@ DEFAULT_METRICS = (*METRICS, "precision_at_1", "precision_at_3", "precision_at_5
 
 
 def metrics_bytes(entries: int, positives: int) -> int:
-    """Bytes that computing all metrics takes at most beside scores and truth, for so many entries.
+    """Return bytes that computing all metrics takes at most beside scores and truth, for so many entries.
 
     Arrays of a block, the truth by label (with a copy of its values by older versions of SciPy), and the scores of the
     positive or of the negative entries, the fewer.
@@ -297,7 +297,7 @@ def metrics_bytes(entries: int, positives: int) -> int:
 
 
 def get_metric(name: str) -> Metric:
-    """The metric of a name; `precision_at_K` exists for every K.
+    """Return the metric of a name; `precision_at_K` exists for every K.
 
     Raises
     ------
@@ -313,7 +313,7 @@ def get_metric(name: str) -> Metric:
 
 
 def compute_metrics(predictions: Predictions, names: Sequence[str] = DEFAULT_METRICS) -> Mapping[str, float]:
-    """The value of every metric; NaN where it is undefined.
+    """Return the value of every metric; NaN where it is undefined.
 
     Examples
     --------

@@ -129,7 +129,9 @@ class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Posterior of every label, shape (rows, q); of classes, of which a row has one, they add up to 1."""
+        """Return the posterior of every label, shape (rows, q); of classes, of which a row has one, they add up to
+        1.
+        """
         check_is_fitted(self)
         X = as_matrix(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
         if sp.issparse(X) != self._rows.sparse:
@@ -138,7 +140,7 @@ class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return scores if isinstance(self.classes_, list) else scores / scores.sum(axis=1, keepdims=True)
 
     def score_rows(self, rows: ColumnSubset) -> NDArray[np.float64]:
-        """Posterior of every label for rows as `fit_rows` takes them, shape (rows, q)."""
+        """Return the posterior of every label for rows as `fit_rows` takes them, shape (rows, q)."""
         near = nearest_rows(self._rows, self.n_neighbors, self._scaling, queries=rows, threads=self._threads())
         return posteriors(near, self._positive, self.prior_, self.likelihood_)
 
@@ -162,7 +164,7 @@ class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _positive(Y: sp.csr_array) -> sp.csr_array:
-    """Y with its positive entries alone."""
+    """Return Y with its positive entries alone."""
     if not (Y.data < 0).any():
         return Y
     positive = Y.copy()
@@ -174,7 +176,7 @@ def _positive(Y: sp.csr_array) -> sp.csr_array:
 def count_likelihoods(
     near: NDArray[np.int64], Y: sp.csr_array, k: int, smoothing: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Prior (q,) and likelihoods (2, q, k + 1) of the labels, from the neighbours of the training rows."""
+    """Return the prior (q,) and likelihoods (2, q, k + 1) of the labels, from the neighbours of the training rows."""
     n, q = Y.shape
     positive = _positive(Y)
     known = n - np.bincount(Y.indices[Y.data < 0], minlength=q)
@@ -195,7 +197,7 @@ def count_likelihoods(
 def posteriors(
     near: NDArray[np.int64], positive: sp.csr_array, prior: NDArray[np.float64], likelihood: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Posterior of every label for rows whose neighbours are given, shape (rows, q)."""
+    """Return the posterior of every label for rows whose neighbours are given, shape (rows, q)."""
     rows, q = len(near), len(prior)
     result = np.empty((rows, q))
     absent, present = (likelihood * np.stack([1 - prior, prior])[:, :, np.newaxis]).reshape(2, -1)

@@ -30,7 +30,7 @@ MIN_GROUP_ROWS = 512
 def nearest_rows(
     train: ColumnSubset, k: int, scaling: Scaling, *, queries: ColumnSubset | None = None, threads: int = 1
 ) -> NDArray[np.int64]:
-    """Indices of the nearest training rows by Euclidean distance, nearest first, equal ones by lower index.
+    """Return the indices of the nearest training rows by Euclidean distance, nearest first, equal ones by lower index.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def count_near(indices: NDArray[np.int64], positive: sp.csr_array) -> NDArray[An
 
 
 def search_bytes(columns: int, k: int, queries: int, *, threads: int) -> int:
-    """Bytes that `nearest_rows` allocates for dense rows, its result included."""
+    """Return bytes that `nearest_rows` allocates for dense rows, its result included."""
     group = min(GROUP_BYTES, 8 * queries * columns)
     # A group as read and as scaled, with its neighbours; a block as read and as scaled; what the search holds besides.
     rows = group // (8 * max(columns, 1)) + 1

@@ -26,7 +26,7 @@ class Settings:
     classifiers: Annotated[
         tuple[Literal["mlknn", "logistic", "sgd"], ...],
         Param(
-            "Classifiers, one or several between commas. mlknn: ML-kNN. logistic: binary relevance by logistic "
+            "One or more classifiers, separated by commas. mlknn: ML-kNN. logistic: binary relevance by logistic "
             "regressions, exact. sgd: the same, fitted block by block."
         ),
     ] = ("mlknn",)
@@ -34,20 +34,22 @@ class Settings:
     smoothing: Annotated[float, Param("Number added to every count of ML-kNN.", above=0)] = 1.0
     C: Annotated[float, Param("Inverse weight of the penalty of logistic regressions.", above=0, most=math.inf)] = 1.0
     split: Annotated[
-        Literal["kfold", "holdout", "stratified", "given"], Param("Kind of the split into training and test rows.")
+        Literal["kfold", "holdout", "stratified", "given"], Param("Split into training and test rows.")
     ] = "kfold"
-    folds: Annotated[int, Param("Number of folds of a split into folds.", least=2)] = 5
-    repeats: Annotated[int, Param("Number of splits that are drawn; repeat r draws everything with seed + r.")] = 1
-    test_size: Annotated[float, Param("Share of the rows that are judged in a hold-out.", above=0, below=1)] = 0.2
-    seed: Annotated[int, Param("Seed of whatever is random.", least=0)] = 0
+    folds: Annotated[int, Param("Number of folds.", least=2)] = 5
+    repeats: Annotated[int, Param("Number of random splits; repeat r uses seed + r.")] = 1
+    test_size: Annotated[float, Param("Share of test rows in a hold-out.", above=0, below=1)] = 0.2
+    seed: Annotated[int, Param("Seed of random numbers.", least=0)] = 0
     k_grid: Annotated[
         str | None,
         Param(
-            "Numbers of features: 20, 10%, 1/6, 5:50:5, 10%:90%:10%, between commas. By default the k of the "
+            "Numbers of features, separated by commas: 20, 10%, 1/6, 5:50:5, 10%:90%:10%. By default the k of "
             "finished runs, else 10% to 50% of the features."
         ),
     ] = None
-    metrics: Annotated[tuple[str, ...], Param("Metrics, between commas; precision_at_N for any N.")] = DEFAULT_METRICS
+    metrics: Annotated[tuple[str, ...], Param("Metrics, separated by commas; precision_at_N for any N.")] = (
+        DEFAULT_METRICS
+    )
     scale: Annotated[
         Literal["standard", "none"],
         Param("Scale of features for the classifiers. standard: zero mean and unit variance over the training rows."),
@@ -55,19 +57,19 @@ class Settings:
     missing: Annotated[
         Literal["error", "mean", "median"],
         Param(
-            "What becomes of missing features. Classifiers have the mean, or the median, of the training rows in their "
-            "places, and so have methods that are learnt here, unless their own parameter says otherwise."
+            "Missing feature values are an error, or are filled with the mean or median of the training rows, for "
+            "classifiers and for methods without a `missing` of their own."
         ),
     ] = "error"
     missing_labels: Annotated[
-        float, Param("Share of the training rows' positive labels that is dropped.", least=0, below=1)
+        float, Param("Share of positive labels of the training rows that become 0.", least=0, below=1)
     ] = 0.0
-    labelled_rows: Annotated[float, Param("Share of the training rows that keep labels.", above=0, most=1)] = 1.0
+    labelled_rows: Annotated[float, Param("Share of the training rows that keep their labels.", above=0, most=1)] = 1.0
     hidden_as: Annotated[
         Literal["unknown", "zero"],
         Param("Form of rows without labels for semi-supervised methods; other methods do not see these rows."),
     ] = "unknown"
-    unlabelled_test: Annotated[bool, Param("Whether semi-supervised methods see test rows, without labels.")] = False
+    unlabelled_test: Annotated[bool, Param("Give semi-supervised methods the test rows, without labels.")] = False
     classifier_labels: Annotated[
         Literal["simulated", "full"],
         Param(
@@ -77,8 +79,8 @@ class Settings:
     max_train_rows: Annotated[
         int | None,
         Param(
-            "Largest number of training rows that a classifier learns from, drawn at random. By default all; ML-kNN "
-            "learns from as many as it can search among in minutes."
+            "Largest number of training rows of a classifier, drawn at random. By default all; for ML-kNN as many "
+            "as it can search in minutes."
         ),
     ] = None
 
@@ -100,7 +102,7 @@ class Settings:
         return self.missing_labels > 0 or self.labelled_rows < 1 or self.unlabelled_test
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return plain data."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
@@ -214,7 +216,7 @@ PROTOCOLS: dict[str, Protocol] = {
 
 
 def get_protocol(name: str) -> Protocol:
-    """The protocol of a name.
+    """Return the protocol of a name.
 
     Raises
     ------
@@ -231,8 +233,8 @@ def make_settings(
     options: Mapping[str, Any] | None = None,
     earlier: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """The defaults, or those of an earlier evaluation, the protocol's options over them, and over those the options
-    given (None: not given).
+    """Return the defaults, or those of an earlier evaluation, the protocol's options over them, and over those the
+    options given (None: not given).
 
     Raises
     ------

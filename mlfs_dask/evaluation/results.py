@@ -80,7 +80,7 @@ class _BatchRecord(TypedDict):
 
 
 def typed_columns(text: str) -> dict[str, str]:
-    """Columns with their types.
+    """Return columns with their types.
 
     >>> typed_columns("dataset run: str; k: int64")
     {'dataset': 'str', 'run': 'str', 'k': 'int64'}
@@ -132,7 +132,7 @@ class Evaluation:
     record: dict[str, Any]
 
     def learnt(self, run: str, split: Split) -> dict[str, Any]:
-        """Rankings of a run that were learnt in a split, by their k, and what it took to learn each."""
+        """Return the rankings of a run that were learnt in a split, by their k, and what it took to learn each."""
         facts = self._learnt.get((run, split.repeat, split.fold), {})
         return {"rankings": {}, "fits": {}, **facts}
 
@@ -148,12 +148,14 @@ class Evaluation:
         return learnt
 
     def means(self) -> pd.DataFrame:
-        """Mean and standard deviation of every metric over repeats and folds, by dataset, run, classifier and k."""
+        """Return the mean and standard deviation of every metric over repeats and folds, by dataset, run, classifier
+        and k.
+        """
         groups = self.results.groupby(["dataset", "run", "method", "classifier", "k", "metric"], sort=False)["value"]
         return groups.agg(["mean", "std", "count"]).reset_index()
 
     def choose_k(self, metric: str | None = None) -> pd.DataFrame:
-        """The fewest features that are as good as the best number of them, by data set, run and classifier.
+        """Return the smallest sufficient number of features, by data set, run and classifier.
 
         The smallest k whose mean is within one standard error of the best mean (Breiman, Friedman, Olshen and Stone
         1984, "Classification and regression trees", section 3.4.3).
@@ -262,7 +264,7 @@ def read_eval(path: str | Path) -> Evaluation:
 
 
 def splits_in_words(splits: Mapping[str, Any]) -> str:
-    """The splits of a record for people.
+    """Return the splits of a record for people.
 
     >>> splits_in_words({"kind": "holdout", "test_size": 0.2, "folds": 1, "repeats": 10})
     '20% held out, 10 times'
@@ -278,7 +280,7 @@ def splits_in_words(splits: Mapping[str, Any]) -> str:
 
 
 def finished_jobs(path: str | Path) -> list[Path]:
-    """Folders of the finished jobs of a batch, in the order of its plan: runs (`run.json`) and evaluations.
+    """Return the folders of the finished jobs of a batch, in the order of its plan: runs (`run.json`) and evaluations.
 
     Raises
     ------
@@ -289,7 +291,7 @@ def finished_jobs(path: str | Path) -> list[Path]:
 
 
 def missing_jobs_note(path: str | Path) -> str | None:
-    """A sentence on the jobs of a batch that failed or did not run; None where all are finished.
+    """Return a sentence on the jobs of a batch that failed or did not run; None where all are finished.
 
     Raises
     ------
@@ -323,7 +325,7 @@ def _job_folders(path: str | Path) -> list[Path]:
 
 
 def parse_frame(text: str, columns: Mapping[str, str]) -> pd.DataFrame:
-    """The table of a CSV text with these columns of these types; floats have the bits that were written.
+    """Return the table of a CSV text with these columns of these types; floats have the bits that were written.
 
     Parameters
     ----------

@@ -122,7 +122,7 @@ def plan_scoring(
 
 
 def searchable_rows(test: int, columns: int) -> int:
-    """Training rows t whose search, t (t + test) pairs times columns, takes no more than `SEARCH_WORK`.
+    """Return the number t of training rows whose search, t (t + test) pairs times columns, is at most `SEARCH_WORK`.
 
     >>> searchable_rows(200_000, 50)
     169258
@@ -132,7 +132,7 @@ def searchable_rows(test: int, columns: int) -> int:
 
 
 def search_minutes(train: int, test: int, columns: int, threads: int) -> int:
-    """About how many minutes one fit and prediction of ML-kNN search.
+    """Return the approximate minutes of search of one fit and prediction of ML-kNN.
 
     >>> search_minutes(800_000, 200_000, 50, 2)
     26
@@ -254,7 +254,7 @@ class Scorer:
 
 
 def _whole(rows: ColumnSubset, scaling: Scaling | None) -> Matrix:
-    """All of the rows in memory, as float64."""
+    """Return all of the rows in memory, as float64."""
     pieces = [_scaled(X, scaling) for _, X in rows.blocks()]
     return sp.csr_array(sp.vstack(pieces, format="csr")) if rows.sparse else np.concatenate(pieces)
 

@@ -66,7 +66,7 @@ def simulate(
 
 
 def as_unknown(Y: sp.csr_array, labelled: NDArray[np.bool_]) -> sp.csr_array:
-    """Y with every entry of the rows that are not labelled set to −1.
+    """Return Y with every entry of the rows that are not labelled set to −1.
 
     >>> as_unknown(sp.csr_array(np.array([[1, 0], [0, 0]], np.int8)), np.array([True, False])).toarray()
     array([[ 1,  0],

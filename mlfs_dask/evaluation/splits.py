@@ -48,7 +48,7 @@ class Split:
 
 
 def repeat_seed(seed: int, repeat: int) -> int:
-    """The seed of everything random in one repeat, learning included: the same for all methods.
+    """Return the seed of everything random in one repeat, learning included: the same for all methods.
 
     >>> repeat_seed(3, 1)
     4
@@ -67,7 +67,7 @@ def make_splits(
     clusters: NDArray[np.integer] | None = None,
     given: NDArray[np.integer] | None = None,
 ) -> Iterator[Split]:
-    """Splits, one after another.
+    """Yield splits, one after another.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def _given(fold_of: NDArray[np.integer]) -> Iterator[Split]:
 
 
 def stratified_folds(Y: sp.csr_array, folds: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """The fold of every row by iterative stratification (Sechidis, Tsoumakas & Vlahavas 2011).
+    """Return the fold of every row by iterative stratification (Sechidis, Tsoumakas & Vlahavas 2011).
 
     The label with fewest rows left is dealt out first, each of its rows to the fold that lacks most of that label, ties
     to the fold that lacks most rows, and then at random.
@@ -201,7 +201,7 @@ def stratified_folds(Y: sp.csr_array, folds: int, random: np.random.Generator) -
 
 
 def read_split(path: str, n: int) -> NDArray[np.int64]:
-    """The fold that judges every row from a text file: a fold's number, `test` (0) or `train` (−1), a line each.
+    """Return the fold that judges every row from a text file: a fold's number, `test` (0) or `train` (−1), a line each.
 
     Raises
     ------

@@ -39,7 +39,7 @@ class PairedTest:
 
 
 def paired_t_test(first: ArrayLike, second: ArrayLike) -> PairedTest:
-    """Two-sided paired t-test; pairs with an undefined value (NaN) are left out.
+    """Return two-sided paired t-test; pairs with an undefined value (NaN) are left out.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def paired_t_test(first: ArrayLike, second: ArrayLike) -> PairedTest:
 
 
 def rank_methods(values: ArrayLike, *, higher_is_better: bool) -> NDArray[np.float64]:
-    """Ranks of methods on each data set, 1 the best, equal values sharing the mean of their places.
+    """Return the ranks of methods on each data set, 1 the best, equal values sharing the mean of their places.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class FriedmanTest:
 
 
 def friedman_test(ranks: ArrayLike) -> FriedmanTest:
-    """Friedman's test of ranks.
+    """Return friedman's test of ranks.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def friedman_test(ranks: ArrayLike) -> FriedmanTest:
 
 
 def nemenyi_difference(n_methods: int, n_datasets: int, *, alpha: float = 0.05) -> float:
-    """Critical difference of average ranks when all methods are compared with all (Nemenyi).
+    """Return the critical difference of average ranks when all methods are compared with all (Nemenyi).
 
     Examples
     --------
@@ -152,7 +152,7 @@ def nemenyi_difference(n_methods: int, n_datasets: int, *, alpha: float = 0.05) 
 
 
 def nemenyi_p_values(ranks: NDArray[np.float64], n_datasets: int) -> NDArray[np.float64]:
-    """P-values of all pairs of methods, shape (m, m), by their average ranks (Nemenyi).
+    """Return P-values of all pairs of methods, shape (m, m), by their average ranks (Nemenyi).
 
     Examples
     --------
@@ -165,7 +165,7 @@ def nemenyi_p_values(ranks: NDArray[np.float64], n_datasets: int) -> NDArray[np.
 
 
 def bonferroni_dunn_difference(n_methods: int, n_datasets: int, *, alpha: float = 0.05) -> float:
-    """Critical difference of average ranks when all methods are compared with one control (Bonferroni–Dunn).
+    """Return the critical difference of average ranks when all methods are compared with one control (Bonferroni–Dunn).
 
     Examples
     --------
@@ -196,7 +196,7 @@ class Stability:
 
 
 def stability(sets: Sequence[Collection[int]], n_features: int) -> Stability:
-    """Mean of Kuncheva's index (2007, Eq. 2) and of Jaccard's over all pairs of sets of k features out of d.
+    """Return the mean of Kuncheva's index (2007, Eq. 2) and of Jaccard's over all pairs of sets of k features out of d.
 
     With r common features Kuncheva's index is (r d − k²) / (k (d − k)): 1 for equal sets, 0 on average for random ones,
     −k / (d − k) at the least, and NaN where k is d, when there is no choice to agree on. Jaccard's is r / (2 k − r).

@@ -129,7 +129,7 @@ class Table:
     def part(
         self, rows: NDArray[np.int64], Y: sp.csr_array, resources: Resources
     ) -> tuple[RowSource, list[ReadingRecord]]:
-        """Some rows for a selector, with these labels, and the passes that it took to know their ranges."""
+        """Return some rows for a selector, with these labels, and the passes that it took to know their ranges."""
         if self._X is not None:
             n_categories = self.source.features.n_categories
             part: RowSource = ArrayRows(self._X[rows], Y, n_categories=n_categories)
@@ -158,7 +158,7 @@ class Table:
         folder: Path | None = None,
         missing: str = "error",
     ) -> Matrix:
-        """Columns of all rows in the order given: by one pass, unless they were the last ones read.
+        """Return the columns of all rows in the order given: by one pass, unless they were the last ones read.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class Table:
 
 
 def open_table(data: Any, labels: Any = None, *, name: str | None = None, test: Any = None) -> Table:
-    """The data as a `Table`.
+    """Return the data as a `Table`.
 
     Parameters
     ----------
@@ -256,12 +256,12 @@ def open_table(data: Any, labels: Any = None, *, name: str | None = None, test: 
 
 
 def _in_memory(array: Any) -> Any:
-    """A Dask array's values; anything else as it is."""
+    """Return a Dask array's values; anything else as it is."""
     return array.compute() if hasattr(array, "__dask_graph__") else array
 
 
 def _all_labels(dataset: Any) -> sp.csr_array:
-    """All labels of a store, read without its X."""
+    """Return all labels of a store, read without its X."""
     profile = dataset.rows.profile
     labels = 9 * profile.label_nonzeros + 8 * profile.n
     limit = current_resources().driver_limit
@@ -276,7 +276,7 @@ def _all_labels(dataset: Any) -> sp.csr_array:
 
 
 def _joined(table: Table, other: Table) -> Table:
-    """The rows of one table, and after them those of another, which are the test rows."""
+    """Return the rows of one table, and after them those of another, which are the test rows."""
     for kind in ("feature", "label"):
         ours, theirs = table.names[kind], other.names[kind]
         if ours is None or theirs is None or np.array_equal(ours, theirs):
@@ -324,14 +324,14 @@ def _joined(table: Table, other: Table) -> Table:
 
 
 def _listed(values: Sequence[str]) -> str:
-    """The values of a feature, the first of many."""
+    """Return the values of a feature, the first of many."""
     if not values:
         return "numbers"
     return ", ".join([*map(repr, values[:_SHOWN]), *(["..."] if len(values) > _SHOWN else [])])
 
 
 def dataset_name(path: str) -> str:
-    """Name of a data set from the place of its store.
+    """Return the name of a data set from the place of its store.
 
     >>> dataset_name("s3://bucket/sets/enron.zarr/")
     'enron'

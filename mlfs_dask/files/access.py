@@ -127,7 +127,7 @@ _SETTINGS: tuple[tuple[str, Fault, str, str], ...] = (
 
 
 def _setting_of(error: BaseException, store: str = "") -> tuple[Fault, str, str] | None:
-    """The fault, the problem and the cure where an error says that a setting is missing or wrong."""
+    """Return the fault, the problem and the cure of an error about a missing or wrong setting."""
     for pattern, fault, problem, cure in _SETTINGS:
         if found := re.search(pattern, _obstore_text(error)):
             scheme, _, path = store.partition("://")
@@ -162,12 +162,12 @@ def fault_of(error: BaseException) -> Fault | None:
 
 
 def _obstore_text(error: BaseException) -> str:
-    """All that an error of obstore says; "" of any other."""
+    """Return all that an error of obstore says; "" of any other."""
     return str(error) if type(error).__module__.startswith("obstore") or "Debug source" in str(error) else ""
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it was raised from, the first cause first."""
+    """Yield an error and what it was raised from, the first cause first."""
     chain: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in chain:  # an error that was raised again may stand behind itself
@@ -177,7 +177,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def http_status(error: BaseException) -> int | None:
-    """Status of the answer of a server, as obstore and clients of fsspec have it."""
+    """Return the status of the answer of a server, as obstore and clients of fsspec have it."""
     if found := _STATUS.search(_obstore_text(error)):
         return int(found[2])
     for name in ("status", "status_code", "code"):
@@ -234,7 +234,7 @@ def access_error(store: str, error: BaseException, *, verb: Literal["read", "wri
 
 
 def retried(action: Callable[[], _T], store: str) -> _T:
-    """The result of a request, which is repeated as long as the server is unavailable, for `RETRY_SECONDS`.
+    """Return the result of a request, which is repeated as long as the server is unavailable, for `RETRY_SECONDS`.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ def retried(action: Callable[[], _T], store: str) -> _T:
 
 
 def answer(request: Callable[[], _T], place: str, *, verb: Literal["read", "write"] = "read") -> _T:
-    """The answer to a request, which is repeated while the server is unavailable (`retried`).
+    """Return the answer to a request, which is repeated while the server is unavailable (`retried`).
 
     Parameters
     ----------

@@ -90,7 +90,7 @@ class SourceFile:
         return stream
 
     def read_range(self, start: int, stop: int) -> bytes:
-        """Uncompressed bytes [start, stop), fewer where the file ends."""
+        """Return uncompressed bytes [start, stop), fewer where the file ends."""
         with self.open(start) as stream:
             return stream.read(max(stop - start, 0))
 
@@ -141,7 +141,7 @@ def exists(path: str, storage_options: Mapping[str, Any] | None = None) -> bool:
 
 
 def format_suffix(path: str) -> str:
-    """Suffix that tells the format, in lower case, a compression suffix apart.
+    """Return the suffix that tells the format, in lower case and without a compression suffix.
 
     Examples
     --------
@@ -186,7 +186,7 @@ def _skip(stream: BinaryIO, count: int) -> None:
 
 
 def line_too_long(path: str, line: int | None = None) -> DataError:
-    """The error for a line that no row would have."""
+    """Return the error for a line that cannot be a row."""
     return DataError(
         f"a line is longer than {LONGEST_LINE >> 20} MiB",
         file=path,
@@ -300,7 +300,7 @@ class _Streams:
                 return piece
 
     def _after_stream(self) -> bytes:
-        """The first bytes of the next stream, or none."""
+        """Return the first bytes of the next stream, or none."""
         following = self._stream.unused_data or self._raw.read(self._piece_bytes)
         while following:
             if behind_padding := following.lstrip(self._padding):

@@ -55,7 +55,7 @@ def memory_cure() -> str:
 
 
 def full_disk(what: str, folder: str | Path, projected: int, *, cure: str) -> DoesNotFitError:
-    """The error where the disk of a folder is full, and what was written there has been removed.
+    """Return the error where the disk of a folder is full, and what was written there has been removed.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def full_disk(what: str, folder: str | Path, projected: int, *, cure: str) -> Do
 
 
 def full_temporary_folder(projected: int) -> DoesNotFitError:
-    """The error where the disk of temporary files is full."""
+    """Return the error where the disk of temporary files is full."""
     folder = tempfile.gettempdir()
     cure = "make room there, or set the variable TMPDIR to a folder of a larger disk"
     return full_disk(f"a temporary file in {folder}", folder, projected, cure=cure)

@@ -53,7 +53,7 @@ _Answer = TypeVar("_Answer")
 
 
 def at_once(request: Callable[[_Item], _Answer], items: Iterable[_Item], most: int = _REQUESTS) -> list[_Answer]:
-    """Answers to the requests for all items, in their order, of which so many are made at the same time."""
+    """Return answers to the requests for all items, in their order, of which so many are made at the same time."""
     if most == 1:
         return [request(item) for item in items]
     with runtime.TaskThreads(most, "mlfs-requests") as pool:
@@ -61,7 +61,7 @@ def at_once(request: Callable[[_Item], _Answer], items: Iterable[_Item], most: i
 
 
 def open_file(path: str | Path) -> int:
-    """A descriptor of a file to read from.
+    """Return a descriptor of a file to read from.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def _read_from(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def read_file(path: str | Path, *, times: int = 1) -> bytes:
-    """Content of a file, of which so many times as much will be held.
+    """Return the content of a file, of which so many times as much will be held.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def read_file(path: str | Path, *, times: int = 1) -> bytes:
 
 
 def read_text_file(path: str | Path) -> str:
-    """Content of a text file in UTF-8. Raises UnicodeDecodeError, and what `read_file` does."""
+    """Return the content of a text file in UTF-8. Raises UnicodeDecodeError, and what `read_file` does."""
     return read_file(path, times=_TEXT_COPIES).decode("utf-8-sig")
 
 
@@ -129,7 +129,7 @@ class LocalFile:
         self._descriptor = open_file(path)
 
     def read_end(self, count: int) -> bytes:
-        """The last bytes, fewer where there are not so many."""
+        """Return the last bytes, fewer where there are not so many."""
         size = os.fstat(self._descriptor).st_size
         return os.pread(self._descriptor, min(count, size), max(size - count, 0))
 
@@ -159,7 +159,9 @@ class LocalObjects:
         return os.path.realpath(self._root)
 
     def _file(self, key: str) -> Path:
-        """The file of an object. A link in the folder of a stranger may lead to any file: one out of it is refused."""
+        """Return the file of an object. A link in the folder of a stranger may lead to any file: one out of it is
+        refused.
+        """
         path = self._root / key
         if not os.path.realpath(path).startswith(f"{self._real_root}/"):
             cure = "put a copy of the file in the place of the link (cp -rL)"
@@ -170,7 +172,7 @@ class LocalObjects:
         return (self._root / key).exists() if key else self._root.is_dir()
 
     def open(self, key: str) -> LocalFile:
-        """An object, for reading parts of it. Raises FileNotFoundError."""
+        """Return an object, for reading parts of it. Raises FileNotFoundError."""
         return LocalFile(self._file(key))
 
     def read(self, key: str) -> bytes:
@@ -200,7 +202,7 @@ class LocalObjects:
 
 
 def _raise(error: OSError) -> None:
-    """A folder that cannot be looked into is not an empty one; one that is not there is."""
+    """Raise for a folder that cannot be listed; a missing folder counts as empty."""
     if isinstance(error, PermissionError):
         raise error
 
@@ -249,7 +251,7 @@ class RemoteObjects:
             return True
 
     def heads(self) -> dict[str, dict[str, Any]]:
-        """The objects below the root, which a web server does not tell."""
+        """Return the objects below the root; a web server does not list them."""
         if is_web(self.path):
             return {}
         start = f"{self._root}/" if self._root else ""
@@ -292,7 +294,7 @@ class RemoteObjects:
         return DataError(f"the server's list of objects {problem}", file=self.path, cure=cure)
 
     def read(self, key: str) -> bytes:
-        """Raises FileNotFoundError."""
+        """Return the content of an object. Raises FileNotFoundError."""
 
         def request() -> bytes:
             found = self._store.get(self._place(key))
@@ -302,7 +304,7 @@ class RemoteObjects:
         return bytes(self._request(request))
 
     def read_range(self, key: str, start: int, stop: int | None = None) -> memoryview:
-        """Bytes start..stop-1 of an object, or as many as a negative `start` says from its end.
+        """Return bytes start..stop-1 of an object, or as many as a negative `start` says from its end.
 
         Fewer where it is shorter, none where it ends before. Raises FileNotFoundError.
         """
@@ -326,7 +328,7 @@ class RemoteObjects:
         return found
 
     def read_part(self, key: str, start: int, stop: int, tag: str | None) -> bytes:
-        """Bytes start..stop-1 of the object that had a tag when it was looked up; DataError of another."""
+        """Return bytes start..stop-1 of the object that had a tag when it was looked up; DataError of another."""
 
         def request() -> tuple[str | None, bytes]:
             found = self._store.get(self._place(key), options={"range": (start, stop)})
@@ -347,7 +349,7 @@ class RemoteObjects:
         )
 
     def sizes(self, expected: Iterable[str] = ()) -> dict[str, int | None]:
-        """Key -> bytes of every object that is there, None where nobody tells.
+        """Return the key -> bytes of every object that is there, None where nobody tells.
 
         Where a place cannot be listed, `expected` keys alone are looked for.
         """
@@ -359,7 +361,7 @@ class RemoteObjects:
         return {key: head["size"] for key, head in found.items() if head is not None}
 
     def names(self, key: str = "") -> list[str]:
-        """Names in a folder; none where the server does not list them."""
+        """Return names in a folder; none where the server does not list them."""
         if is_web(self.path):
             return []
         try:
@@ -483,7 +485,7 @@ class RemoteFile(io.RawIOBase):
         return len(content)
 
     def _read_block(self, number: int) -> bytes:
-        """A block, asked for where none of the last ones is the same of the same object."""
+        """Return a block of an object, from the last blocks or by a request."""
         place = (self._objects.path, self._key, self._tag, number)
         with _blocks_lock:
             block = self._kept.pop(place, None)
@@ -503,14 +505,15 @@ _blocks_lock = threading.Lock()
 
 
 def open_binary(path: str | Path, options: Mapping[str, Any] | None = None) -> BinaryIO:
-    """A file, local or at a URL, for reading in any order. Errors as those of `open_file` and `RemoteFile`."""
+    """Return a file, local or at a URL, for reading in any order. Errors as those of `open_file` and `RemoteFile`."""
     if is_url(path):
         return io.BufferedReader(RemoteFile(RemoteObjects(str(path), options)), 1 << 16)
     return os.fdopen(open_file(local_path(path)), "rb")
 
 
 def expand(pattern: str, options: Mapping[str, Any] | None = None) -> list[str]:
-    """Files or objects that a pattern stands for, in which a `*` is some characters of a name, and `**` any folders.
+    """Return files or objects that a pattern stands for, in which a `*` is some characters of a name, and `**` any
+    folders.
 
     Raises
     ------
@@ -607,18 +610,18 @@ def _is_ours(folder: str, storage_options: Mapping[str, Any] | None) -> bool:
 
 
 def local_path(path: str | Path) -> Path:
-    """A local path, also from a `file://` URL."""
+    """Return a local path, also from a `file://` URL."""
     return Path(str(path).removeprefix("file://"))
 
 
 def open_objects(store: str | Path, storage_options: Mapping[str, Any] | None = None) -> Objects:
-    """Access to a store's objects; reads nothing yet."""
+    """Return access to a store's objects; reads nothing yet."""
     if is_url(store):
         return RemoteObjects(str(store), storage_options)
     return LocalObjects(local_path(store))
 
 
 def attributes_of(document: Any) -> Mapping[str, Any]:
-    """The attributes in the metadata of a Zarr group; none where they are no mapping."""
+    """Return the attributes in the metadata of a Zarr group; none where they are no mapping."""
     attributes = document.get("attributes") if isinstance(document, dict) else None
     return attributes if isinstance(attributes, dict) else {}

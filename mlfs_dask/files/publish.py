@@ -144,7 +144,7 @@ def write_folder(
 
 
 def read_text(path: str, name: str, *, what: str, cure: str) -> str:
-    """Text of a file of a folder that was written whole.
+    """Return the text of a file in a completely written folder.
 
     Raises
     ------
@@ -219,7 +219,7 @@ def check_permission(place: Path) -> None:
 
 
 def not_written(place: str | Path, why: str | OSError, projected: int = 0) -> MlfsError:
-    """The error of a place that cannot be written; of a full disk with the bytes that it has no room for."""
+    """Return the error of a place that cannot be written; of a full disk with the bytes that it has no room for."""
     words = os.strerror(why.errno) if isinstance(why, OSError) and why.errno else str(why)
     text = f"{place}: it cannot be written: {words}"
     if isinstance(why, OSError) and why.errno in DISK_FULL:
@@ -381,7 +381,7 @@ def _exchange(new: Path, place: Path) -> bool:
 
 
 def behind_links(place: Path) -> Path:
-    """The place that a symbolic link points to: the link stays."""
+    """Return the place that a symbolic link points to: the link stays."""
     return place.resolve() if place.is_symlink() else place
 
 

@@ -32,7 +32,7 @@ _stores: dict[str, Any] = {}
 
 
 def open_store(url: str, options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
-    """The store of a URL with the methods of `obstore.store.ObjectStore`, and the path in it. Makes no request.
+    """Return the store of a URL with the methods of `obstore.store.ObjectStore`, and the path in it. Makes no request.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> tuple[Any,
 
 
 def _imported(module: str, what: str) -> Any:
-    """A module that the extra `cloud` installs; UsageError where it is not there."""
+    """Return a module that the extra `cloud` installs; UsageError where it is not there."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -110,7 +110,9 @@ def _connect(address: str, given: dict[str, Any]) -> Any:
 
 
 def _profile() -> dict[str, Any]:
-    """Credentials and region of a profile in ~/.aws, which boto3 reads and obstore does not; nothing without one."""
+    """Return credentials and region of a profile in ~/.aws, which boto3 reads and obstore does not; nothing without
+    one.
+    """
     profile = os.environ.get("AWS_PROFILE")
     if "AWS_ACCESS_KEY_ID" in os.environ or not (profile or Path("~/.aws").expanduser().is_dir()):
         return {}

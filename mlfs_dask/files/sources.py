@@ -121,7 +121,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def sha256(source: Source, enough: threading.Event | None = None) -> str | None:
-    """SHA-256 of a local file, or of a folder's files in the order of their names.
+    """Return SHA-256 of a local file, or of a folder's files in the order of their names.
 
     None for a remote source, which would be fetched a second time, and once `enough` is set.
     """

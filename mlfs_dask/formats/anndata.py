@@ -199,7 +199,7 @@ def feature_names(root: Any, spec: FileSpec, path: str) -> tuple[str, ...] | Non
 
 
 def _label_columns(root: Any, spec: FileSpec, path: str) -> tuple[Any, tuple[str, ...]] | None:
-    """The data frame that holds the labels and their columns, if a data frame does."""
+    """Return the data frame with the labels, and their columns, if there is one."""
     if spec.labels.columns is not None:
         frame = _element(root, _frames(spec)[0] + "obs", path)
         known = columns_of(frame)
@@ -230,7 +230,7 @@ def _labels_key(spec: FileSpec) -> str:
 
 
 def _categories(root: Any, path: str) -> dict[int, tuple[str, ...]]:
-    """Categories of features, if it is a store of ours."""
+    """Return the categories of features, if it is a store of ours."""
     key = "uns/mlfs/categories"
     if key not in root:
         return {}
@@ -251,7 +251,7 @@ def _open_pair(path: str, spec: FileSpec) -> Iterator[list[Pair]]:
 
 
 def var_column(path: str, name: str, spec: FileSpec) -> tuple[str, ...]:
-    """Texts of a column of `var`, empty where missing.
+    """Return the texts of a column of `var`, empty where missing.
 
     Raises
     ------
@@ -270,7 +270,7 @@ def var_column(path: str, name: str, spec: FileSpec) -> tuple[str, ...]:
 
 
 def open_anndata_matrix(path: str, n: int, names: tuple[str, ...]) -> MatrixReader:
-    """X of an .h5ad file or a .zarr folder with n rows, without labels, and with these names of features.
+    """Return X of an .h5ad file or a .zarr folder with n rows, without labels, and with these names of features.
 
     Raises
     ------
@@ -287,13 +287,13 @@ def _open_matrix(path: str, n: int) -> Iterator[list[Pair]]:
 
 
 def obs_columns(path: str, spec: FileSpec) -> tuple[str, ...]:
-    """Names of the columns of `obs`."""
+    """Return the names of the columns of `obs`."""
     with _open_root(path, spec) as root, damage_in(path, "obs"):
         return columns_of(_element(root, _frames(spec)[0] + "obs", path))
 
 
 def obs_of(path: str, names: Sequence[str], spec: FileSpec) -> ObsColumns:
-    """Columns of `obs`: numbers, and texts, truth values and categoricals as categories.
+    """Return the columns of `obs`: numbers, and texts, truth values and categoricals as categories.
 
     Rows are read some at a time, whenever blocks are asked for; those of texts once before, for their values.
 
@@ -342,7 +342,7 @@ class _ObsColumn:
         self._is_number = node.dtype.kind in "iuf"
 
     def categories(self) -> tuple[str, ...] | None:
-        """Its values in the order of their codes; None of numbers."""
+        """Return the values in the order of their codes; None for numbers."""
         if self._declared is not None or self._is_number:
             return self._declared
         texts: set[str] = set()
@@ -351,7 +351,7 @@ class _ObsColumn:
         return tuple(sorted(texts))
 
     def take(self, start: int, categories: Sequence[str]) -> NDArray[np.float64]:
-        """Numbers or codes of some rows, NaN where missing."""
+        """Return numbers or codes of some rows, NaN where missing."""
         if self._is_number:
             numbers = np.asarray(self._values[start : start + _OBS_ROWS]).astype(np.float64)
         else:

@@ -41,7 +41,7 @@ def choose_labels(
     source: SourceFile,
     dropped: Collection[int] = (),
 ) -> list[int]:
-    """Attributes that are labels, in the order of the file.
+    """Return attributes that are labels, in the order of the file.
 
     What the user says goes before the header, whose `-C` can lie: filters that reorder attributes leave it standing.
     `--n-labels` counts no attribute that is left out, `-C` counts all.
@@ -68,7 +68,7 @@ def choose_labels(
 
 
 def _labels_at_an_end(count: int, attributes: Sequence[int], path: str, said: str) -> list[int]:
-    """Meka's convention: the first `count` attributes, or the last `-count`."""
+    """Return Meka's convention: the first `count` attributes, or the last `-count`."""
     if not 0 < abs(count) < len(attributes):
         raise DataError(
             f"{said} asks for {abs(count)} labels; the file has {len(attributes)} attributes to count, and at least "
@@ -114,7 +114,7 @@ def open_with(path: str, spec: FileSpec, header: ArffHeader, *, missing: tuple[s
 
 
 def _xml_beside(path: str, spec: FileSpec) -> str | None:
-    """The XML file of the same stem, if there is one."""
+    """Return the XML file of the same stem, if there is one."""
     folder = path[: len(path) - len(PurePosixPath(path).name)]
     stem = PurePosixPath(path).name
     while PurePosixPath(stem).suffix.lower() in (".gz", ".xz", ".bz2", ".zst", ".arff"):

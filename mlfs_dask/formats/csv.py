@@ -90,7 +90,7 @@ class CsvReader(TableReader):
     _empty: frozenset[int] = frozenset()
 
     def parts(self, part_bytes: int) -> list[Part]:
-        """Byte ranges that begin and end between records; one part if compressed.
+        """Return byte ranges that begin and end between records; one part if compressed.
 
         Holds 1 MiB. A local file is scanned once for quotes (a newline inside quotes ends no record); of a
         remote one the first 8 MiB tell whether to, because scanning would download it.
@@ -112,7 +112,7 @@ class CsvReader(TableReader):
         return parts_at(sorted({start for start in starts if start < size}), None)
 
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """Batches of one part; X is dense, Y sparse. See `Reader.read`."""
+        """Yield batches of one part; X is dense, Y sparse. See `Reader.read`."""
         rows_wanted = max(1, batch_bytes // self._row_bytes_held(len(self._names)))
         # Of a narrow table less at a time, which stays in the cache; a column costs the same however few its rows.
         rows_wanted = max(rows_wanted // 4, min(rows_wanted, SCAN_ROWS))
@@ -144,7 +144,7 @@ class CsvReader(TableReader):
     # ---- blocks of whole records
 
     def _text_columns(self, sample: bytes) -> tuple[set[int], str]:
-        """Columns that hold a text in the sample, and the decimal point: a comma if that leaves fewer."""
+        """Return columns that hold a text in the sample, and the decimal point: a comma if that leaves fewer."""
         import pyarrow as pa
 
         decimals = "." if self._delimiter == "," else ".,"
@@ -166,7 +166,7 @@ class CsvReader(TableReader):
         return min(outcomes, key=lambda outcome: len(outcome[0]))
 
     def _blocks(self, position: int, stop: int | None, rows_wanted: int) -> Iterator[_Block]:
-        """Consecutive runs of whole records, about `rows_wanted` rows each, in one buffer."""
+        """Yield the consecutive runs of whole records, about `rows_wanted` rows each, in one buffer."""
         row_bytes = self._row_bytes
         buffer, filled, ended = bytearray(1 << 12), 0, False
         at = position
@@ -203,7 +203,7 @@ class CsvReader(TableReader):
                 memoryview(buffer)[:filled] = buffer[cut : cut + filled]
 
     def _parse(self, block: _Block, only: Sequence[int] | None = None) -> Any:
-        """Table of a block: float64 columns, and dictionaries of texts; `only` these columns."""
+        """Return the table of a block: float64 columns, and dictionaries of texts; `only` these columns."""
         import pyarrow as pa
 
         text = pa.dictionary(pa.int32(), pa.string())
@@ -220,7 +220,7 @@ class CsvReader(TableReader):
     def _table(
         self, block: _Block, types: Mapping[int, Any] | None, *, block_size: int = 0, use_threads: bool = True
     ) -> Any:
-        """Table of some columns of a block, of these types; None: of all, whose types are inferred."""
+        """Return the table of some columns of a block, of these types; None: of all, whose types are inferred."""
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
@@ -260,7 +260,7 @@ class CsvReader(TableReader):
         return {}
 
     def _line_at(self, position: int) -> int:
-        """Line number of the uncompressed byte `position`."""
+        """Return the line number of the uncompressed byte `position`."""
         return line_number(self._source, position)
 
     def _place(self, block: _Block, row: int) -> dict[str, Any]:
@@ -420,7 +420,7 @@ def open_csv(path: str, spec: FileSpec = _DEFAULTS, *, tabs: bool = False) -> Cs
 
 
 def _sample(source: SourceFile) -> bytes:
-    """The first bytes of a file, two lines at least; DataError where they are no text of lines."""
+    """Return the first bytes of a file, two lines at least; DataError where they are no text of lines."""
     sample = source.read_range(0, SAMPLE_BYTES)
     while sample.count(b"\n") < 2:
         too_long = sample.rfind(b"\n") + 1 + LONGEST_LINE
@@ -489,7 +489,7 @@ def _is_headerless(first: _FirstRecord, body: bytes, spec: FileSpec) -> bool:
 
 
 def _decoded(content: bytes, path: str, first_line: Callable[[], int]) -> str:
-    """A text; DataError with the line where it is not UTF-8."""
+    """Return a text; DataError with the line where it is not UTF-8."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -545,7 +545,7 @@ def _first_record(sample: bytes, path: str, *, tabs: bool) -> _FirstRecord:
 
 
 def _ignored_columns(sample: bytes, names: Sequence[str], delimiter: str, *, headerless: bool) -> dict[int, str]:
-    """Columns without a name that hold row numbers or nothing in the sample, and which of the two."""
+    """Return columns without a name that hold row numbers or nothing in the sample, and which of the two."""
     from_zero = {column for column, name in enumerate(names) if headerless or is_nameless(name)}
     if not from_zero:
         return {}
@@ -601,7 +601,8 @@ def _record_end(block: bytes | bytearray, filled: int) -> int:
 
 
 def _swallowing_quote(block: bytes, delimiter: str) -> int | None:
-    """Byte of the first quote that opens a field and is closed on a later line, by a quote that text follows.
+    """Return the byte of the first quote that opens a field and is closed on a later line, by a quote that text
+    follows.
 
     That is the next field's opening quote: the rows between, which parsers take for one text, would be lost.
     """
@@ -622,7 +623,7 @@ def _swallowing_quote(block: bytes, delimiter: str) -> int | None:
 
 
 def _open_quote(block: bytes, delimiter: str) -> int | None:
-    """Byte of the quote that is not closed where it should be, in a run of bytes that cannot be parsed."""
+    """Return the byte of the quote that is not closed where it should be, in a run of bytes that cannot be parsed."""
     quote = _swallowing_quote(block, delimiter)
     quotes = np.flatnonzero(np.frombuffer(block, np.uint8) == ord('"'))
     if quote is None and len(quotes) % 2:
@@ -631,7 +632,7 @@ def _open_quote(block: bytes, delimiter: str) -> int | None:
 
 
 def _field_opening(block: bytes, quotes: NDArray[np.intp], pair: int, delimiter: str) -> int | None:
-    """Byte where the field begins that the quotes of a pair are in; None where these quotes begin no field."""
+    """Return byte where the field begins that the quotes of a pair are in; None where these quotes begin no field."""
     while pair and quotes[2 * pair] == quotes[2 * pair - 1] + 1:  # a quote inside a quoted field is written twice
         pair -= 1
     opening = int(quotes[2 * pair])
@@ -668,7 +669,9 @@ def _split_rows(buffer: bytearray, filled: int, rows: int) -> Iterator[tuple[int
 
 
 def _record_starts(stream: BinaryIO, start: int, targets: Iterable[int]) -> list[int]:
-    """First start of a record at or behind each target position, in a file whose records begin at `start`."""
+    """Return the first start of a record at or behind each target position, in a file whose records begin at
+    `start`.
+    """
     starts = []
     position, quotes = start, 0
     waiting = iter(targets)

@@ -66,7 +66,7 @@ def open_source(sources: Sequence[str], spec: FileSpec = _DEFAULTS) -> Reader:
 
 
 def open_resolved(sources: Sequence[str], paths: Sequence[str], known: Format, spec: FileSpec) -> Reader:
-    """The reader of files that `resolve_sources` has found, of one format; errors as of `open_source`."""
+    """Return the reader of files that `resolve_sources` has found, of one format; errors as of `open_source`."""
     spec = replace(spec, keys={key.lower(): value for key, value in spec.keys.items()})
     _check_options(paths[0], known, spec)
     if spec.transpose:
@@ -90,7 +90,7 @@ def open_resolved(sources: Sequence[str], paths: Sequence[str], known: Format, s
 
 
 def _common_folder(sources: Sequence[str]) -> str:
-    """The folder that was named, if it was one; names of folders in it may be columns."""
+    """Return the folder that the user named, if any; names of folders in it may be columns."""
     return str(Path(sources[0])) if len(sources) == 1 and Path(sources[0]).is_dir() else ""
 
 
@@ -106,7 +106,7 @@ def is_data_folder(path: str | Path) -> bool:
 
 
 def resolve_sources(sources: Sequence[str], spec: FileSpec = _DEFAULTS) -> tuple[list[str], Format]:
-    """Files that the user named, and their format; parameters and errors are those of `open_source`."""
+    """Return files that the user named, and their format; parameters and errors are those of `open_source`."""
     if not sources:
         raise UsageError("no files were given\n  cure: name at least one file to read")
     format = spec.format
@@ -192,7 +192,7 @@ def _with_names(path: str, known: Format, spec: FileSpec) -> FileSpec:
 
 
 def _as_pair(paths: Sequence[str], known: Format, spec: FileSpec) -> tuple[str, ...] | None:
-    """X and Y, if each of the files holds one matrix alone."""
+    """Return X and Y, if each of the files holds one matrix alone."""
     assert known.is_matrix is not None
     alone = [known.is_matrix(path, spec) for path in paths]
     if all(alone) and len(paths) == 2 - _has_table(known, spec):
@@ -250,7 +250,7 @@ def _is_zarr_folder(path: str) -> bool:
 
 
 def _kind_of_group(path: str, spec: FileSpec) -> str:
-    """The format of a Zarr folder or an HDF5 file, by what is in it."""
+    """Return the format of a Zarr folder or an HDF5 file, by what is in it."""
     from mlfs_dask.readers.encoded import open_root
 
     with open_root(path, spec) as root:
@@ -258,7 +258,7 @@ def _kind_of_group(path: str, spec: FileSpec) -> str:
 
 
 def _expanded(source: str, spec: FileSpec) -> list[str]:
-    """The files that a source stands for: itself, a pattern's, or a folder's Parquet files."""
+    """Return the files that a source stands for: itself, a pattern's, or a folder's Parquet files."""
     url = "://" in source or "::" in source
     if "*" in source and (url or not Path(source).exists()):
         found = expand(source, spec.storage_options)
@@ -283,13 +283,15 @@ def _expanded(source: str, spec: FileSpec) -> list[str]:
 
 
 def obs_names(path: str, spec: FileSpec) -> tuple[str, ...]:
-    """Names of the columns of rows of a file: those of `obs`, or of a table the columns that are left out."""
+    """Return the names of the columns of rows of a file: those of `obs`, or of a table the columns that are left
+    out.
+    """
     _, known = resolve_sources([path], spec)
     return spec.drop if known.obs is None else known.obs[0](path, spec)
 
 
 def read_obs(paths: Sequence[str], spec: FileSpec) -> ObsColumns:
-    """The columns `spec.obs` of the rows of files; they are read when blocks are asked for.
+    """Return the columns `spec.obs` of the rows of files; they are read when blocks are asked for.
 
     Parameters
     ----------

@@ -149,7 +149,7 @@ def _open_variables(path: str, spec: FileSpec) -> Iterator[Mapping[str, _Variabl
 
 
 def _with_fields(variables: dict[str, _Variable], spec: FileSpec) -> Mapping[str, _Variable]:
-    """The variables, and the fields of structures that a key names, as `data/X`."""
+    """Return the variables, and the fields of structures that a key names, as `data/X`."""
     for name in (name for value in spec.keys.values() for name in value.split(",") if not value.startswith("@")):
         *outer, field = name.split("/")
         here: Mapping[str, _Variable] = variables
@@ -179,7 +179,7 @@ def _open_pairs(
 
 
 def _choose(variables: Mapping[str, _Variable], spec: FileSpec, path: str) -> list[tuple[str, str]]:
-    """Names of X and Y, and of those that follow them."""
+    """Return the names of X and Y, and of those that follow them."""
     x, y = (spec.keys.get(key, "") for key in ("x", "y"))
     keys: list[tuple[str, str]] = []
     lower = {name.lower(): name for name in variables}
@@ -292,7 +292,7 @@ def _version_7(hdf5: Any, group: Any, path: str) -> dict[str, _Variable]:
 
 
 def _class_7(item: Any) -> str:
-    """MATLAB's class of a variable; files that MATLAB did not write have none, and their type says it."""
+    """Return MATLAB's class of a variable; files that MATLAB did not write have none, and their type says it."""
     if "MATLAB_empty" in item.attrs:
         return "variable without values"
     kind = item.attrs.get("MATLAB_class")
@@ -309,7 +309,7 @@ def _dense_7(item: Any, path: str, turned: bool) -> Rows:
 
 
 def _texts_7(hdf5: Any, cells: Any, path: str) -> list[str]:
-    """Texts of a cell array: references to arrays of 16-bit characters."""
+    """Return the texts of a cell array: references to arrays of 16-bit characters."""
     require_memory(f"{path}: the cells of {cells.name}", _CELL_BYTES * math.prod(cells.shape))
     arrays = [hdf5[reference] for reference in check_dataset(cells, file=path)[()].T.ravel()]
     return [
@@ -365,7 +365,7 @@ def _version_5(file: BinaryIO, path: str, order: str) -> dict[str, _Variable]:
 def _content(
     file: BinaryIO, path: str, order: str, position: int, most: int | None = None
 ) -> tuple[int, bytes | bytearray]:
-    """Bytes of a variable behind its tag: how many, and the first ones or all of them.
+    """Return the bytes of a variable behind its tag: how many, and the first ones or all of them.
 
     Raises
     ------
@@ -406,7 +406,9 @@ def _inflated(read: Callable[[int], bytes], path: str) -> Callable[[int], bytes]
 
 
 def _elements(content: bytes | bytearray | memoryview, order: str, path: str) -> Iterator[tuple[int, memoryview]]:
-    """Type and data of the elements in a content; a small one is 8 bytes with its data, others are padded to 8."""
+    """Yield type and data of the elements in a content; a small one is 8 bytes with its data, others are padded to
+    8.
+    """
     at, view = 0, memoryview(content)
     while at + 8 <= len(view):
         kind, size = struct.unpack_from(order + "II", view, at)
@@ -421,7 +423,7 @@ def _elements(content: bytes | bytearray | memoryview, order: str, path: str) ->
 def _variable_5(
     size: int, head: Any, content: Callable[[], tuple[int, Any]], order: str, path: str
 ) -> tuple[str, _Variable]:
-    """Name and variable of so many bytes, of which `head` are the first."""
+    """Return name and variable of so many bytes, of which `head` are the first."""
     (_, flags), (_, sizes), (_, text) = itertools.islice(_elements(head, order, path), 3)
     word = struct.unpack_from(order + "I", flags)[0]
     kind = word & 0xFF
@@ -453,7 +455,7 @@ def _array(element: tuple[int, memoryview], order: str) -> NDArray[Any]:
 
 
 def _fields_5(values: Callable[[], Iterator[Any]], order: str, path: str) -> dict[str, _Variable]:
-    """Fields of a structure, which are variables without names behind one another."""
+    """Return the fields of a structure, which are variables without names behind one another."""
     elements = values()
     (_, width), (_, text) = itertools.islice(elements, 2)
     require_memory(f"{path}: the names of the fields of a structure", _CELL_BYTES * len(text))
@@ -471,7 +473,7 @@ def _whole(content: memoryview) -> tuple[int, memoryview]:
 
 
 def _texts_5(values: Callable[[], Iterator[Any]], shape: tuple[int, ...], order: str, path: str) -> list[str]:
-    """Texts of a cell array, each of which is a variable without a name."""
+    """Return the texts of a cell array, each of which is a variable without a name."""
     require_memory(f"{path}: the cells of a variable", _CELL_BYTES * math.prod(shape))
     wide = "utf-16-" + ("be" if order == ">" else "le")
     texts = []

@@ -85,7 +85,7 @@ class _Matrix:
     line: int
 
     def rows(self, *, turned: bool) -> Rows:
-        """Its rows, or its columns."""
+        """Return the rows of the matrix, or its columns."""
         (n, width), dtype, file = self.shape, np.dtype(np.float64), self.source.path
         if self.coordinate:
             shape = (width, n) if turned else (n, width)
@@ -97,7 +97,7 @@ class _Matrix:
         return csr_array((matrix.T if turned else matrix).astype(np.float64, copy=False))
 
     def _values(self) -> NDArray[np.float64]:
-        """All values, column after column."""
+        """Return all values, column after column."""
         require_held(self.source.path, 2 * 8 * self.entries)
         return np.asarray(self._parsed(), np.float64).ravel(order="F")
 

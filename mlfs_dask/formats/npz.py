@@ -92,12 +92,12 @@ def open_npz(paths: str | Sequence[str], spec: FileSpec = _DEFAULTS) -> MatrixRe
 
 
 def _as_text(name: object) -> str:
-    """A name; the bytes of an array of type S are UTF-8."""
+    """Return a name; the bytes of an array of type S are UTF-8."""
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else str(name)
 
 
 def matrices_in(path: str, spec: FileSpec = _DEFAULTS) -> list[str]:
-    """Keys of the matrices in a file: "" for the unnamed sparse matrix of save_npz, and for a .npy."""
+    """Return the keys of the matrices in a file: "" for the unnamed sparse matrix of save_npz, and for a .npy."""
     if not path.lower().endswith(".npz"):
         return [""]
     with _Archive.open(path, spec) as archive:
@@ -197,7 +197,9 @@ class _Archive:
                 yield cls(path, file, archive)
 
     def matrices(self) -> list[str]:
-        """Keys of sparse matrices, the unnamed one as "", and of arrays that are matrices by shape or by name."""
+        """Return the keys of sparse matrices, the unnamed one as "", and of arrays that are matrices by shape or by
+        name.
+        """
         prefixes = [name.removesuffix("shape") for name in self._members if name.endswith("shape")]
         # Of all that save_npz writes: a form that is not read is refused by its name, as what it is.
         sparse = [
@@ -214,18 +216,18 @@ class _Archive:
         return [prefix.removesuffix("_") for prefix in sparse] + dense
 
     def texts(self, name: str) -> list[str] | None:
-        """An array of texts; None where there is none."""
+        """Return an array of texts; None where there is none."""
         return list(map(_as_text, self.small(name).ravel().tolist())) if name in self.names else None
 
     def small(self, name: str) -> NDArray[Any]:
-        """A whole array, for those that are small by nature."""
+        """Return a whole small array."""
         layout = self._checked_layout(name)
         require_memory(f"{self._path}: the array {name}", layout.bytes)
         with self._zip.open(self._members[name]) as stream:
             return npy.read_array(stream, allow_pickle=False)
 
     def rows(self, key: str | None, known: Sequence[str], what: str, *, alone: bool) -> Rows:
-        """The matrix under `key`, or else under the first of `known` there is, or else the only one."""
+        """Return the matrix under `key`, or else under the first of `known` there is, or else the only one."""
         matrices = self.matrices()
         if key is None:
             key = next((name for name in known if name in matrices), None)
@@ -281,7 +283,7 @@ class _Archive:
         return FileArray(stream, layout.offset, layout.dtype, layout.size, file=self._path, own=True)
 
     def _whole(self, name: str, layout: _Layout) -> NDArray[Any]:
-        """All values of an array by columns that is packed."""
+        """Return all values of a compressed array stored by columns."""
         require_held(self._path, layout.bytes)
         return np.frombuffer(exactly(self._open(name)[0].read, layout.bytes, file=self._path), layout.dtype)
 
@@ -293,7 +295,7 @@ class _Archive:
             return _layout(cast(BinaryIO, stream), self._path, name)
 
     def _checked_layout(self, name: str) -> _Layout:
-        """The layout of a member that is as long as the archive says; nothing is unpacked."""
+        """Return the layout of a member that is as long as the archive says; nothing is unpacked."""
         layout = self._layout(name)
         missing = layout.offset + layout.bytes - self._members[name].file_size
         if missing > 0:
@@ -305,7 +307,7 @@ class _Archive:
         return layout
 
     def _stored_layout(self, name: str) -> _Layout:
-        """With `offset` counted in the archive: the local header repeats name and extra field before it."""
+        """Return the layout with `offset` counted in the archive: a local header precedes the data."""
         start = self._members[name].header_offset
         self._file.seek(start + 26)
         name_length, extra_length = struct.unpack("<HH", self._file.read(4))
@@ -332,7 +334,7 @@ def _two_dimensions(shape: tuple[int, ...], path: str, what: str) -> tuple[int, 
 
 
 def _dense_rows(file: BinaryIO, layout: _Layout, *, path: str, what: str) -> Rows:
-    """Rows of an uncompressed array in an open file."""
+    """Return the rows of an uncompressed array in an open file."""
     shape = _two_dimensions(layout.shape, path, what)
     _check_length(file, layout, path)
     flat = FileArray(file, layout.offset, layout.dtype, shape[0] * shape[1], file=path)

@@ -126,7 +126,8 @@ class ParquetReader(TableReader):
                 yield from file.iter_batches(batch_size=SCAN_ROWS, columns=[self._names[column]])
 
     def dictionary(self, feature: int) -> list[str]:
-        """Texts of an ordered dictionary in its order, also those that no row has; [] where row groups differ.
+        """Return the texts of an ordered dictionary in its order, also those that no row has; [] where row groups
+        differ.
 
         Where a row group of Parquet has no dictionary, pyarrow makes one in the order of the rows that are read: that
         of one row is too short for the texts of the column, so that the caller sees it.
@@ -143,7 +144,7 @@ class ParquetReader(TableReader):
         return longest
 
     def parts(self, part_bytes: int) -> list[Part]:
-        """Runs of row groups of about `part_bytes` stored bytes."""
+        """Return runs of row groups of about `part_bytes` stored bytes."""
         starts = [0]
         size = 0
         for start, stored in zip(self._group_starts, self._group_bytes, strict=False):
@@ -163,11 +164,11 @@ class ParquetReader(TableReader):
         return replace(self, _streamed_bytes=STREAMED_BYTES)
 
     def _allowed(self, batch_bytes: int) -> int:
-        """Bytes that reading a row group may hold."""
+        """Return bytes that reading a row group may hold."""
         return max(self._streamed_bytes, SMALL_BYTES, 4 * batch_bytes)
 
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """Batches of one part; X is dense. See `Reader.read`."""
+        """Yield batches of one part; X is dense. See `Reader.read`."""
         row, allowed = part.start, self._allowed(batch_bytes)
         stop = self._group_starts[-1] if part.stop is None else part.stop
         if row >= stop:
@@ -372,7 +373,7 @@ def open_parquet(path: str, spec: FileSpec = _DEFAULTS) -> ParquetReader:
 
 
 def _index_columns(schema: Any, names: Sequence[str], path: str) -> list[int]:
-    """Columns that pandas wrote for the index of a table, which says nothing about the rows."""
+    """Return columns that pandas wrote for the index of a table, which says nothing about the rows."""
     columns = _metadata(schema, b"pandas", _Pandas, path).get("index_columns", ())
     return [column for column, name in enumerate(names) if name in columns or _INDEX.fullmatch(name)]
 
@@ -424,7 +425,7 @@ class _ParquetFile:
     def iter_batches(
         self, batch_size: int, columns: Sequence[str], row_groups: Sequence[int] | None = None
     ) -> Iterator[Any]:
-        """Some columns of some row groups, at most `batch_size` rows at a time."""
+        """Yield some columns of some row groups, at most `batch_size` rows at a time."""
         indices = [self.schema.get_field_index(name) for name in columns]
         most = max(1, _CHUNKS // max(1, len(columns)))
         for run in self._runs(range(len(self.rows)) if row_groups is None else row_groups, batch_size, most):
@@ -438,7 +439,7 @@ class _ParquetFile:
                 yield from self._file.iter_batches(batch_size=batch_size, columns=list(columns), row_groups=run)
 
     def _runs(self, groups: Sequence[int], max_rows: int, most: int) -> Iterator[list[int]]:
-        """Row groups, at most so many, that have so many rows together, or one by one."""
+        """Yield row groups, at most so many, that have so many rows together, or one by one."""
         run: list[int] = []
         rows = 0
         for group in groups:
@@ -456,12 +457,14 @@ class _ParquetFile:
         return unpacked is not None and unpacked <= sum(self.bytes_needed(group, columns))
 
     def _unpacked_bytes(self, rows: int, columns: Sequence[int]) -> int | None:
-        """Bytes of so many rows as Arrow has them; None where there are texts, whose lengths nothing tells."""
+        """Return the bytes of so many rows as Arrow has them; None where there are texts, whose lengths nothing
+        tells.
+        """
         widths = [self._widths[column] for column in columns]
         return None if None in widths else rows * sum(width or 0 for width in widths)
 
     def bytes_held(self, group: int, columns: Sequence[int]) -> int:
-        """Bytes that reading some columns of a group holds, in the way that takes less."""
+        """Return bytes that reading some columns of a group holds, in the way that takes less."""
         import pyarrow as pa
 
         needed = self.bytes_needed(group, columns)
@@ -472,7 +475,7 @@ class _ParquetFile:
         return unpacked + sum(needed[: pa.cpu_count()]) + _READER_BYTES * len(columns)
 
     def bytes_needed(self, group: int, columns: Sequence[int]) -> list[int]:
-        """Bytes that streaming each column of a group holds: a page and a dictionary, packed and unpacked.
+        """Return bytes that streaming each column of a group holds: a page and a dictionary, packed and unpacked.
 
         As if all columns were of the same size, with which they take most. To ask for the size of one ends the process
         where its metadata are damaged.
@@ -504,7 +507,7 @@ class _FeatherFile:
     def iter_batches(
         self, batch_size: int, columns: Sequence[str], row_groups: Sequence[int] | None = None
     ) -> Iterator[Any]:
-        """Some columns of some record batches, at most `batch_size` rows at a time."""
+        """Yield some columns of some record batches, at most `batch_size` rows at a time."""
         reader = self._reader([self.schema.get_field_index(name) for name in columns])
         for group in range(len(self.rows)) if row_groups is None else row_groups:
             batch = reader.get_batch(group)
@@ -513,16 +516,16 @@ class _FeatherFile:
                 yield batch.slice(start, batch_size)
 
     def bytes_held(self, group: int, columns: Sequence[int]) -> int:
-        """Bytes that reading some columns of a group holds."""
+        """Return bytes that reading some columns of a group holds."""
         return sum(self.bytes_needed(group, columns))
 
     def bytes_needed(self, group: int, columns: Sequence[int]) -> list[int]:
-        """Bytes that pass each column of a group holds: all of it, packed and unpacked."""
+        """Return the bytes that reading each column of a group holds: all of it, packed and unpacked."""
         return [2 * self.rows[group] * self._widths[column] for column in columns]
 
 
 def _width(kind: Any) -> int:
-    """Bytes of a value; of a text a guess."""
+    """Return the bytes of a value; of a text a guess."""
     try:
         return max(int(kind.bit_width) // 8, 1)
     except ValueError:
@@ -551,7 +554,7 @@ class _Made:
     tags: frozenset[str] = frozenset()
 
     def places(self, names: Sequence[str], columns: Sequence[int]) -> list[int]:
-        """Places of columns, those of its elements for each vector."""
+        """Return the places of columns, those of its elements for each vector."""
         ends = dict(zip(self.vectors, np.cumsum([len(names), *self.vectors.values()])[1:].tolist(), strict=True))
         return [
             place
@@ -564,13 +567,13 @@ class _Made:
         ]
 
     def of(self, file: _ParquetFile | _FeatherFile | _WithMade, path: str) -> _ParquetFile | _FeatherFile | _WithMade:
-        """The file with these columns."""
+        """Return the file with these columns."""
         file = file.stored if isinstance(file, _WithMade) else file
         return _WithMade(file, self, path) if self.constants or self.vectors or self.tags else file
 
 
 def _with_lists(made: _Made, file: Any, features: Sequence[str], labels: Sequence[str]) -> _Made:
-    """Columns made of columns of lists: a feature for each element of a vector, a label for each tag.
+    """Return the columns made of columns of lists: a feature for each element of a vector, a label for each tag.
 
     Labels of lists of one size are a vector of 0 and 1.
     """
@@ -591,7 +594,7 @@ def _with_lists(made: _Made, file: Any, features: Sequence[str], labels: Sequenc
 
 
 def _first_length(file: Any, name: str) -> int:
-    """Length of the first list of a column; 0 where there is none."""
+    """Return the length of the first list of a column; 0 where there is none."""
     for batch in file.iter_batches(batch_size=1024, columns=[name]):
         lists = batch.column(0).drop_null()
         if len(lists):
@@ -622,13 +625,13 @@ class _WithMade:
         self.rows, self.group_bytes, self.opened_bytes = file.rows, file.group_bytes, file.opened_bytes
 
     def _source(self, name: str) -> str:
-        """The column of the file that one is made of."""
+        """Return the column of the file that one is made of."""
         return self._elements[name][0] if name in self._elements else name
 
     def iter_batches(
         self, batch_size: int, columns: Sequence[str], row_groups: Sequence[int] | None = None
     ) -> Iterator[Any]:
-        """Some columns of some groups, at most `batch_size` rows at a time."""
+        """Yield some columns of some groups, at most `batch_size` rows at a time."""
         import pyarrow as pa
 
         stored = list(dict.fromkeys(self._source(name) for name in columns if name not in self._constants))
@@ -664,21 +667,21 @@ class _WithMade:
             )
 
     def bytes_held(self, group: int, columns: Sequence[int]) -> int:
-        """Bytes that reading the columns of the file holds of which some are made."""
+        """Return bytes that reading the columns of the file holds of which some are made."""
         return self.stored.bytes_held(group, sorted({*self._places(columns)} - {-1}))
 
     def bytes_needed(self, group: int, columns: Sequence[int]) -> list[int]:
-        """Bytes that reading the column of the file holds of which each is made."""
+        """Return bytes that reading the column of the file holds of which each is made."""
         places = self._places(columns)
         return [self.stored.bytes_needed(group, [place])[0] if place >= 0 else 0 for place in places]
 
     def _places(self, columns: Sequence[int]) -> list[int]:
-        """Places in the file of the columns of which some are made; -1 of constants."""
+        """Return places in the file of the columns of which some are made; -1 of constants."""
         return [self.stored.schema.get_field_index(self._source(self.schema.names[column])) for column in columns]
 
 
 def _json_lists(lists: Any) -> Any:
-    """Lists of texts or whole numbers as texts in JSON."""
+    """Return the lists of texts or whole numbers as texts in JSON."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -702,7 +705,7 @@ _FOLDER_FRACTION = re.compile(r"nan|-?(inf|(?=.*[.e])(0|[1-9]\d*)(\.\d+)?(e[+-]?
 
 
 def _folder_columns(path: str, folder: str) -> dict[str, Any]:
-    """Columns that folders between the named one and a file stand for, ``year=2024``: numbers, texts, None."""
+    """Return columns that folders between the named one and a file stand for, ``year=2024``: numbers, texts, None."""
     if not folder or not path.startswith(folder.rstrip("/") + "/"):
         return {}
     columns: dict[str, Any] = {}
@@ -776,7 +779,7 @@ def _open(path: str, storage_options: dict[str, Any], made: _Made) -> Iterator[_
 
 
 def _runs(sizes: Sequence[int], allowed: int) -> Iterator[int]:
-    """Lengths of runs of columns whose sizes add up to no more than `allowed` (or are of one column)."""
+    """Yield the lengths of runs of columns whose sizes add up to no more than `allowed` (or are of one column)."""
     length = total = 0
     for size in sizes:
         if length and total + size > allowed:

@@ -102,20 +102,22 @@ def open_tenx(path: str, spec: FileSpec = _DEFAULTS) -> MatrixReader:
 
 
 def in_folder(path: str, *names: str) -> str | None:
-    """The first of these files that is in a folder, packed or not; None where there is no such folder or file."""
+    """Return the first of these files that is in a folder, packed or not; None where there is no such folder or
+    file.
+    """
     files = (Path(path, name + packed) for name in names for packed in ("", ".gz"))
     return next((str(file) for file in files if file.is_file()), None)
 
 
 def _folder_names(path: str, spec: FileSpec) -> tuple[tuple[str, ...] | None, list[tuple[str, ...]], Sequence[str]]:
-    """Types of the features, if any; their names, and their ids; barcodes."""
+    """Return the types of the features, if any; their names, and their ids; barcodes."""
     features = _columns(path, spec, "features.tsv", "genes.tsv")
     types = features[2] if len(features) > 2 else None
     return types, features[1::-1], _columns(path, spec, "barcodes.tsv")[0]
 
 
 def _columns(folder: str, spec: FileSpec, *names: str) -> list[tuple[str, ...]]:
-    """Columns of a file of a folder, whose fields are separated by tabs."""
+    """Return the columns of a file of a folder, whose fields are separated by tabs."""
     path = in_folder(folder, *names)
     if path is None:
         raise DataError(f"a folder of 10x holds {names[0]}", file=folder, cure="fetch all files of the folder")
@@ -133,7 +135,7 @@ def _columns(folder: str, spec: FileSpec, *names: str) -> list[tuple[str, ...]]:
 
 
 def _matrix(root: Any, path: str) -> Any:
-    """The group of the matrix: `matrix`, or before Cell Ranger 3 that of the only genome."""
+    """Return the group of the matrix: `matrix`, or before Cell Ranger 3 that of the only genome."""
     groups = [node for node in root.values() if not is_array(node) and "barcodes" in node and "indptr" in node]
     if len(groups) != 1:
         raise DataError(
@@ -145,7 +147,7 @@ def _matrix(root: Any, path: str) -> Any:
 
 
 def _left_out(types: Sequence[str] | None, spec: FileSpec, path: str) -> frozenset[int]:
-    """Features of types that are not wanted."""
+    """Return the features of types that are not wanted."""
     asked = spec.keys.get("feature_types", "")
     if types is None:
         if asked:

@@ -84,7 +84,7 @@ def open_xmlc(path: str, spec: FileSpec) -> IndexedTextReader | PairedTextReader
 
 
 def _count_lines(source: SourceFile, start: int) -> int:
-    """Lines from a place on, from one pass."""
+    """Return lines from a place on, from one pass."""
     count, ends_line = 0, True
     with source.open(start) as stream:
         while piece := stream.read(PIECE_BYTES):
@@ -94,7 +94,7 @@ def _count_lines(source: SourceFile, start: int) -> int:
 
 
 def _open(path: str, spec: FileSpec) -> tuple[SourceFile, int, tuple[int, ...]]:
-    """A file, where its rows begin, and the numbers of its first line."""
+    """Return a file, where its rows begin, and the numbers of its first line."""
     source = open_source(path, spec.storage_options)
     with source.open() as stream:
         line = stream.readline(_LONGEST_HEADER)
@@ -143,7 +143,7 @@ def _open_pair(
 
 
 def _rows_alone(source: SourceFile, start: int, width: int) -> IndexedTextReader:
-    """Rows of nothing but index:value, of which a line may hold none."""
+    """Return the rows of nothing but index:value, of which a line may hold none."""
     from mlfs_dask.readers.indexed_text import IndexedTextReader  # loads Numba
 
     return IndexedTextReader(
@@ -159,7 +159,7 @@ def _rows_alone(source: SourceFile, start: int, width: int) -> IndexedTextReader
 
 
 def _index(source: SourceFile, start: int, n: int) -> tuple[int, ...]:
-    """Bytes at which every `_INDEX_ROWS`-th row begins, from one pass; of a compressed file only the first.
+    """Return bytes at which every `_INDEX_ROWS`-th row begins, from one pass; of a compressed file only the first.
 
     Raises
     ------
@@ -216,7 +216,7 @@ class PairedTextReader(Reader):
         return self.header.n_rows
 
     def parts(self, part_bytes: int) -> list[Part]:
-        """Runs of rows of about `part_bytes`; one part if a file is compressed."""
+        """Return runs of rows of about `part_bytes`; one part if a file is compressed."""
         if min(map(len, self.offsets)) < -(-self.n // _INDEX_ROWS):
             return parts_at([0], self.n, rows=True)
         starts, last = [0], self.offsets[0][0]
@@ -227,7 +227,7 @@ class PairedTextReader(Reader):
         return parts_at(starts, self.n, rows=True)
 
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """Batches of one part. See `Reader.read`."""
+        """Yield batches of one part. See `Reader.read`."""
         row = part.start
         stop = self.n if part.stop is None else part.stop
         assert self.header.n_labels is not None
@@ -244,7 +244,7 @@ class PairedTextReader(Reader):
                 return
 
     def _aligned(self, row: int, batch_bytes: int) -> Iterator[tuple[csr_array, csr_array]]:
-        """The same rows of both files, from `row` on, which come from each in runs of other lengths."""
+        """Yield the same rows of both files, from `row` on, which come from each in runs of other lengths."""
         X_runs, Y_runs = (self._rows(which, row, batch_bytes) for which in (0, 1))
         X, Y = next(X_runs, None), next(Y_runs, None)
         while X is not None and Y is not None:
@@ -259,7 +259,7 @@ class PairedTextReader(Reader):
         )
 
     def _rows(self, which: int, row: int, batch_bytes: int) -> Iterator[csr_array]:
-        """Rows of one file from `row` on."""
+        """Yield the rows of one file from `row` on."""
         reader, offsets = (self.X, self.Y)[which], self.offsets[which]
         known = min(row // _INDEX_ROWS, len(offsets) - 1)
         passed = row - known * _INDEX_ROWS

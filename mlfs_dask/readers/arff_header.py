@@ -87,14 +87,14 @@ class ArffHeader(NamedTuple):
 
 
 def unescape(text: str) -> str:
-    r"""Contents of a quoted text: `Swainson\'s` becomes `Swainson's`."""
+    r"""Return the contents of a quoted text: `Swainson\'s` becomes `Swainson's`."""
     if "\\" not in text:
         return text
     return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text, flags=re.DOTALL)
 
 
 def unquote(text: str) -> str | None:
-    """A value without its quotes and escapes; None if its quote is not closed."""
+    """Return a value without its quotes and escapes; None if its quote is not closed."""
     if text[:1] not in ("'", '"'):
         return text
     match = _QUOTED.fullmatch(text)
@@ -102,7 +102,7 @@ def unquote(text: str) -> str | None:
 
 
 def readable(text: str) -> str:
-    """Text whose bytes were no UTF-8 as Latin-1."""
+    """Return the text whose bytes were no UTF-8 as Latin-1."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -181,7 +181,7 @@ def read_arff_header(source: SourceFile, other: Callable[[str, str], bool] = lam
 
 
 def _split_word(text: str) -> tuple[str, str]:
-    """First word, and what follows it."""
+    """Return the first word, and what follows it."""
     word, *rest = _BLANKS.split(text.lstrip(), maxsplit=1)
     return word, rest[0] if rest else ""
 
@@ -287,7 +287,7 @@ class AttributeNames:
             self._index.setdefault(name, i)
 
     def find(self, names: Iterable[str], what: str, file: str) -> list[int]:
-        """Indices of `names`, a list that came from `file`; `what` says what they are."""
+        """Return the indices of `names`, a list that came from `file`; `what` says what they are."""
         numbers, missing = [], []
         for name in names:
             if name in self._index:
@@ -308,7 +308,7 @@ class AttributeNames:
         return numbers
 
     def find_labels(self, names: Sequence[str], file: str) -> list[int]:
-        """Indices of the labels that `file` names, in the order of the attributes."""
+        """Return the indices of the labels that `file` names, in the order of the attributes."""
         numbers = self.find(names, "label", file)
         check_distinct(numbers, names, file=file)
         return sorted(numbers)

@@ -89,7 +89,7 @@ class _Columns:
     plain_places: list[int]
 
     def name_of(self, target: int) -> str:
-        """Name of the attribute that a kernel writes to a target."""
+        """Return the name of the attribute that a kernel writes to a target."""
         return readable(self.attributes[int(np.flatnonzero(self.targets == target)[0])].name)
 
     @property
@@ -98,7 +98,7 @@ class _Columns:
         return self.n_features + len(self.classes)
 
     def split(self, X: Matrix, Y: csr_array) -> tuple[Matrix, csr_array]:
-        """Features, and labels of all attributes in their order."""
+        """Return features, and labels of all attributes in their order."""
         if not self.classes:
             return X, Y
         codes = X[:, self.n_features :]
@@ -111,7 +111,7 @@ class _Columns:
 
 
 def _class_column(attribute: Attribute, spec: LabelSpec, path: str) -> ClassColumn | None:
-    """The classes of a nominal label; None where it is one label."""
+    """Return the classes of a nominal label; None for a 0/1 label."""
     if not spec.classes or attribute.kind != "nominal":
         return None
     if spec.separator is None and _label_codes(attribute, spec.values) is not None:
@@ -250,7 +250,7 @@ def make_reader(
 
 
 def _codes(attribute: Attribute) -> tuple[int, ...]:
-    """Code of each declared value of a feature: 0 for false and 1 for true, else in the order declared."""
+    """Return the code of each declared value of a feature: 0 for false and 1 for true, else in the order declared."""
     values = tuple(value.lower() for value in attribute.values)
     for pair in _FALSE_TRUE:
         if set(values) == set(pair) and len(values) == 2:
@@ -259,7 +259,7 @@ def _codes(attribute: Attribute) -> tuple[int, ...]:
 
 
 def _label_codes(attribute: Attribute, meaning: LabelValues) -> tuple[int, ...] | None:
-    """Code of each declared value of a label; None where one means nothing."""
+    """Return the code of each declared value of a label; None where one means nothing."""
     if not meaning.is_default:
         found = [value for text in attribute.values if (value := meaning.of_text(text)) is not None]
         codes = tuple(_MEANING_CODES.get(value, tokens.UNKNOWN_CODE) for value in found)

@@ -36,7 +36,7 @@ BOOLEAN_SPELLINGS = ({"0", "1"}, {"no", "yes"}, {"n", "y"}, {"false", "true"}, {
 
 
 def sort_categories(texts: Iterable[str]) -> list[str]:
-    """Texts in the order of their codes: sorted, false before true in whatever letters.
+    """Return texts in the order of their codes: sorted, false before true in whatever letters.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def is_subsequence(some: Sequence[str], texts: Sequence[str]) -> bool:
 
 
 def damaged(problem: str, file: str, **place: Any) -> DataError:
-    """The error of a file that is not as it was written; `place` is its line or row, column and value."""
+    """Return the error of a damaged file; `place` is its line or row, column and value."""
     return DataError(problem, file=file, **place, cure="the file is damaged or cut off: fetch or write it again")
 
 
@@ -100,7 +100,7 @@ class Header:
     def of_columns(
         cls, names: Sequence[str], features: Sequence[int], labels: Sequence[int], *, n_rows: int | None = None
     ) -> Header:
-        """Of a table, some columns of which are features and some labels."""
+        """Return the header of a table with columns of features and of labels."""
         return cls(
             feature_names=tuple(names[column] for column in features),
             label_names=tuple(names[column] for column in labels),
@@ -110,7 +110,7 @@ class Header:
         )
 
     def labels_only(self) -> Header:
-        """Of the labels alone, X having no column."""
+        """Return the header of the labels alone; X has no column."""
         return replace(self, feature_names=None, categories={}, n_features=0)
 
     @property
@@ -214,22 +214,22 @@ class Reader(ABC):
 
     @abstractmethod
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """Batches of one part.
+        """Yield batches of one part.
 
         A batch holds at most about `batch_bytes` bytes, 8 bytes a value; the reader holds at most a small multiple of
         it. Raises DataError with file, line, column, value and cure.
         """
 
     def for_passes(self) -> Reader:
-        """The same rows, for passes whose plan has room for `held_bytes`."""
+        """Return a reader of the same rows for passes whose plan has room for `held_bytes`."""
         return self
 
     def held_bytes(self, batch_bytes: int) -> int:
-        """Bytes that `read` holds beside its batches."""
+        """Return bytes that `read` holds beside its batches."""
         raise NotImplementedError
 
     def only_labels(self) -> Reader:
-        """The labels of the same rows, X having no column."""
+        """Return a reader of the labels alone; X has no column."""
         raise NotImplementedError
 
 

@@ -62,7 +62,7 @@ class BatchReader(TableReader):
         return 4 * batch_bytes + min(8 * longest * len(self._names), self._scan.ahead_bytes)
 
     def parts(self, part_bytes: int) -> list[Part]:
-        """Runs of pieces of about `part_bytes`, 8 bytes a value."""
+        """Return runs of pieces of about `part_bytes`, 8 bytes a value."""
         starts, rows = [0], max(1, part_bytes // max(1, 8 * len(self._names)))
         for start, stop in itertools.pairwise(self._scan.starts):
             if stop - starts[-1] > rows and start > starts[-1]:
@@ -70,7 +70,7 @@ class BatchReader(TableReader):
         return parts_at(starts, self._scan.starts[-1], rows=True)
 
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """Rows of a part, from its first. See `Reader.read`.
+        """Yield the rows of a part, from its first. See `Reader.read`.
 
         Raises
         ------
@@ -105,7 +105,7 @@ class BatchReader(TableReader):
 
 
 def open_batches(scan: Scan, spec: FileSpec, *, what: str) -> BatchReader:
-    """A reader of a table by batches.
+    """Return a reader of a table by batches.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ _FEW = 20
 
 
 def text_of_number(number: float) -> str:
-    """The class that a number is: whole numbers without a point.
+    """Return the class name of a number: whole numbers without a point.
 
     >>> text_of_number(3.0), text_of_number(0.5)
     ('3', '0.5')
@@ -39,7 +39,7 @@ def text_of_number(number: float) -> str:
 
 
 def sort_classes(classes: Iterable[str]) -> tuple[str, ...]:
-    """Classes in the order of their labels: numbers by size, else as texts are sorted."""
+    """Return classes in the order of their labels: numbers by size, else as texts are sorted."""
     found = sorted(set(classes))
     try:
         return tuple(sorted(found, key=float))
@@ -69,7 +69,7 @@ class CodedLabels:
     table: csr_array
 
     def labels(self, values: NDArray[np.float64]) -> csr_array:
-        """Labels of rows with these codes, NaN where missing: int8, shape (rows, labels)."""
+        """Return the labels of rows with these codes, NaN where missing: int8, shape (rows, labels)."""
         last = int(self.table.shape[0]) - 1
         labels = self.table[np.where(np.isnan(values), last, values).astype(np.intp)]
         return csr_array((labels.data, labels.indices, labels.indptr.astype(np.int64)), shape=labels.shape)
@@ -114,7 +114,7 @@ class ClassColumn(CodedLabels):
     def of(
         cls, name: str, texts: Iterable[str], separator: str | None, meaning: LabelValues, *, file: str
     ) -> ClassColumn:
-        """The column of these texts.
+        """Return the column of these texts.
 
         Raises
         ------
@@ -180,7 +180,7 @@ class ClassColumn(CodedLabels):
         return {text: code for code, text in enumerate(self.texts)}
 
     def codes_of_numbers(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Places of the texts that write some numbers, NaN where none does."""
+        """Return the places of the texts that write some numbers, NaN where none does."""
         texts = np.array([float(text) for text in self.texts])
         codes = np.full(len(numbers), np.nan)
         if len(texts):
@@ -209,7 +209,9 @@ class ClassColumn(CodedLabels):
 
 
 def _listed(text: str) -> list[str] | None:
-    """Items of a list as JSON or Python write it; None where it is none, or holds more than texts and numbers."""
+    """Return the items of a list as JSON or Python write it; None where it is none, or holds more than texts and
+    numbers.
+    """
     try:
         items = json.loads(text, strict=False)
     except ValueError:
@@ -225,7 +227,7 @@ def _listed(text: str) -> list[str] | None:
 
 
 def joined_labels(blocks: Sequence[csr_array]) -> csr_array:
-    """Labels of several columns side by side."""
+    """Return the labels of several columns side by side."""
     if len(blocks) == 1:
         return blocks[0]
     joined = hstack(blocks, format="csr", dtype=np.int8)
@@ -233,7 +235,7 @@ def joined_labels(blocks: Sequence[csr_array]) -> csr_array:
 
 
 def united_classes(readers: Sequence[Any]) -> list[Any]:
-    """Readers that found classes in their rows, each given those of all."""
+    """Return readers that found classes in their rows, each given those of all."""
     if not all(getattr(reader, "class_columns", None) for reader in readers):
         return list(readers)
     united = {}
@@ -253,7 +255,7 @@ def united_classes(readers: Sequence[Any]) -> list[Any]:
 
 
 def classes_of_store(reader: Any, label_names: Sequence[str], store: str) -> Any:
-    """A reader that found classes in its rows, with those that the labels of a store have.
+    """Return a reader that found classes in its rows, with those that the labels of a store have.
 
     Raises
     ------

@@ -66,7 +66,7 @@ class ConcatReader(Reader):
         return ConcatReader(self.header.labels_only(), [reader.only_labels() for reader in self.readers])
 
     def parts(self, part_bytes: int) -> list[Part]:
-        """The parts of all files; none spans two."""
+        """Return the parts of all files; none spans two."""
         parts: list[Part] = []
         rows: int | None = 0
         for file, reader in enumerate(self.readers):
@@ -77,12 +77,12 @@ class ConcatReader(Reader):
         return parts
 
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """Batches of one part. See `Reader.read`."""
+        """Yield batches of one part. See `Reader.read`."""
         return self.readers[part.file].read(part, batch_bytes=batch_bytes)
 
 
 def concatenate(readers: Sequence[Reader]) -> Reader:
-    """One reader for several.
+    """Return a reader that concatenates several readers.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def _listed(values: tuple[str, ...] | None) -> str:
 
 
 def _united(readers: Sequence[Reader]) -> list[Reader]:
-    """Readers that found categories in their rows, each given those of all."""
+    """Return readers that found categories in their rows, each given those of all."""
     finders = [reader for reader in readers if isinstance(reader, TableReader)]
     if len(finders) != len(readers):
         return list(readers)
@@ -187,7 +187,7 @@ def _united(readers: Sequence[Reader]) -> list[Reader]:
 
 
 def _without_identifiers(readers: Sequence[Reader]) -> Sequence[Reader]:
-    """Readers without the columns of texts in which each row has a text of its own."""
+    """Return readers without the columns of texts in which each row has a text of its own."""
     tables = [reader for reader in readers if isinstance(reader, TableReader)]
     if len(tables) != len(readers):
         return readers
@@ -204,7 +204,7 @@ def _without_identifiers(readers: Sequence[Reader]) -> Sequence[Reader]:
 
 
 def _order(finders: Sequence[TableReader], feature: int, texts: set[str]) -> tuple[str, ...]:
-    """The order that files give for the texts of a feature; () where none does.
+    """Return the order that files give for the texts of a feature; () where none does.
 
     Raises
     ------

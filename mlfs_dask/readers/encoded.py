@@ -73,7 +73,7 @@ def is_dataframe(node: Any) -> bool:
 
 
 def rows_of(node: Any, *, file: str, what: str) -> Rows:
-    """Rows of a matrix: a dense array, `csr_matrix`, or `csc_matrix` (held in memory).
+    """Return the rows of a matrix: a dense array, `csr_matrix`, or `csc_matrix` (held in memory).
 
     Raises
     ------
@@ -102,7 +102,7 @@ def rows_of(node: Any, *, file: str, what: str) -> Rows:
 
 
 def dense_rows(array: Any, *, file: str, what: str) -> Rows:
-    """Rows of an h5py or zarr array; one dimension counts as one column."""
+    """Return the rows of an h5py or zarr array; one dimension counts as one column."""
     chunks = check_dataset(array, file=file).chunks
     whole = getattr(array, "shards", None) or chunks
     decode = _decoder(array)
@@ -161,12 +161,12 @@ def _decoder(array: Any) -> Callable[[Any], Any]:
 
 
 def _mark(mark: Any) -> Any:
-    """A value for missing ones; xarray writes that of floats into Zarr 3 as the base64 of its bytes."""
+    """Return a value for missing ones; xarray writes that of floats into Zarr 3 as the base64 of its bytes."""
     return struct.unpack("<d", base64.b64decode(mark)) if isinstance(mark, str) else mark
 
 
 def coordinate_of(root: Any, array: Any, *, file: str) -> tuple[str, ...]:
-    """Texts of the coordinate of the second dimension of an array, () where it has none."""
+    """Return the texts of the coordinate of the second dimension of an array, () where it has none."""
     if not is_array(array) or len(array.shape) != 2:
         return ()
     if hasattr(array, "dims"):  # of HDF5; netCDF has scales without values, too
@@ -180,7 +180,7 @@ def coordinate_of(root: Any, array: Any, *, file: str) -> tuple[str, ...]:
 
 
 def texts_of(node: Any, *, file: str) -> tuple[str, ...]:
-    """Texts of a string array, of a categorical, or of a nullable one; numbers are written out."""
+    """Return the texts of a string array, of a categorical, or of a nullable one; numbers are written out."""
     if not is_array(node):
         if "codes" in node:
             categories = texts_of(node["categories"], file=file)
@@ -190,7 +190,7 @@ def texts_of(node: Any, *, file: str) -> tuple[str, ...]:
 
 
 def columns_of(frame: Any) -> tuple[str, ...]:
-    """Column names of a data frame, in order."""
+    """Return the column names of a data frame, in order."""
     names = frame.attrs.get("column-order", ())
     return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names)
 
@@ -202,7 +202,7 @@ class _Categorical(dict[str, Any]):
 
 
 def column_of(frame: Any, name: str) -> Any:
-    """The node of a column of a data frame.
+    """Return the node of a column of a data frame.
 
     The codes of a categorical of anndata 0.7 are an array, whose categories lie in `__categories` of the frame.
     """
@@ -213,14 +213,14 @@ def column_of(frame: Any, name: str) -> Any:
 
 
 def index_of(frame: Any, *, file: str) -> tuple[str, ...] | None:
-    """Texts of a data frame's index."""
+    """Return the texts of a data frame's index."""
     name = frame.attrs.get("_index", "_index")
     name = name.decode() if isinstance(name, bytes) else str(name)
     return texts_of(frame[name], file=file) if name in frame else None
 
 
 def column_rows(frame: Any, names: Sequence[str], labels: LabelSpec, *, file: str) -> tuple[Rows, tuple[str, ...]]:
-    """Labels from some columns of a data frame, as float64 with NaN where missing, and their names.
+    """Return labels from some columns of a data frame, as float64 with NaN where missing, and their names.
 
     A column of numbers, of true and false, or of categories that say so is one label, and has the column's name. Any
     other categorical column is a label for each of its values, COLUMN=VALUE.
@@ -294,7 +294,7 @@ class _Column:
             self.label_names = self._classes.label_names
 
     def _found_classes(self, labels: LabelSpec) -> ClassColumn | None:
-        """The classes of a column of numbers, from one pass over it; None where it is one label."""
+        """Return the classes of a column of numbers, from one pass over it; None where it is one label."""
         found: set[float] = set()
         for start in range(0, self.length, _SCAN_ROWS):
             values = np.asarray(self._values[start : start + _SCAN_ROWS]).astype(np.float64)
@@ -304,7 +304,7 @@ class _Column:
         return None if column.is_one_label else column
 
     def take(self, start: int, stop: int) -> NDArray[np.float64]:
-        """Shape (rows, labels)."""
+        """Return shape (rows, labels)."""
         values = np.asarray(self._values[start:stop])
         if self._table is not None:
             coded: NDArray[np.float64] = self._table[values]  # the code of what is missing is -1

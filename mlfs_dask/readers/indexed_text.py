@@ -81,7 +81,7 @@ class IndexedTextReader(TextReader):
     may_have_classes: bool = False
 
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """Batches of the rows that begin in `part`. See `TextReader.read`.
+        """Yield batches of the rows that begin in `part`. See `TextReader.read`.
 
         Raises
         ------
@@ -125,7 +125,7 @@ class IndexedTextReader(TextReader):
             yield X[first:last], labels, int(starts[first])
 
     def _parsed(self, block: LineBlock, p: int, report: NDArray[np.int64]) -> _Rows | None:
-        """The rows from `p` on; None where there is none."""
+        """Return the rows from `p` on; None where there is none."""
         lines = int(np.count_nonzero(block.data[p : block.length] == NEWLINE))
         # The shortest entries, malformed ones included, are `1: ` and `1,`.
         capacity = (block.length - p) // 3 + 2
@@ -193,7 +193,7 @@ class IndexedTextReader(TextReader):
         return {} if self.classes is None else {self.classes.name: self.classes}
 
     def with_classes(self, columns: Mapping[str, ClassColumn]) -> IndexedTextReader:
-        """The same file with these classes, those of other files or of a store among them."""
+        """Return the same file with these classes, those of other files or of a store among them."""
         if self.classes is None:
             return self
         column = columns.get(self.classes.name, self.classes)
@@ -201,7 +201,7 @@ class IndexedTextReader(TextReader):
         return replace(self, classes=column, header=replace(self.header, label_names=names, n_labels=len(names)))
 
     def found_classes(self, values: LabelValues) -> IndexedTextReader:
-        """The same file, whose rows begin with a class; one pass over it finds all of them."""
+        """Return the same file, whose rows begin with a class; one pass over it finds all of them."""
         reader = replace(self, classes=ClassColumn.of(CLASS, (), None, values, file=self.path))
         found: set[float] = set()
         for block, p, report in reader._unread(self.data_start, None, PIECE_BYTES):

@@ -24,7 +24,7 @@ def split_columns(
     beside: Collection[int] = (),
     file: str,
 ) -> tuple[list[int], list[int]]:
-    """Column indices of the features and of the labels, both in the order of the file.
+    """Return the column indices of the features and of the labels, both in the order of the file.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def is_nameless(name: str) -> bool:
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[int]:
-    """Places of the names that a pattern means, in which * stands for any characters, and ? for one.
+    """Return the places of the names that a pattern means, in which * stands for any characters, and ? for one.
 
     >>> matching("gene_*", ["gene_1", "age", "gene_2"]), matching("gene", ["gene_1"])
     ([0, 2], [])
@@ -149,7 +149,7 @@ def matching(pattern: str, names: Iterable[str]) -> list[int]:
 
 
 def find_columns(names: Sequence[str], columns: Iterable[str], what: str, *, file: str) -> list[int]:
-    """Indices of columns given by name, by number from 1, or by a pattern of names as `gene_*`.
+    """Return the indices of columns given by name, by number from 1, or by a pattern of names as `gene_*`.
 
     >>> find_columns(["gene_1", "gene_2", "y"], ["y", "gene_*"], "label", file="t.csv")
     [2, 0, 1]
@@ -172,7 +172,7 @@ def find_label_columns(names: Sequence[str], columns: Sequence[str], *, file: st
 
 
 def find_column(names: Sequence[str], column: str, what: str, *, file: str) -> int:
-    """Index of a column given by name or by its number from 1; `what` says what it was to be."""
+    """Return the index of a column given by name or by its number from 1; `what` says what it was to be."""
     if column in names:
         return list(names).index(column)
     if column.isdecimal() and len(column) < 10 and 1 <= int(column) <= len(names):
@@ -202,7 +202,7 @@ def unique_names(names: Sequence[str], *, file: str, line: int | None = None) ->
 
 
 def repeated(values: Sequence[Hashable]) -> tuple[int, int] | None:
-    """Places of the first value that stands twice.
+    """Return the places of the first value that stands twice.
 
     Examples
     --------
@@ -216,13 +216,14 @@ def repeated(values: Sequence[Hashable]) -> tuple[int, int] | None:
 
 
 def repeated_name(names: Sequence[str]) -> str | None:
-    """The first name that stands twice."""
+    """Return the first name that stands twice."""
     twice = repeated(names)
     return names[twice[1]] if twice else None
 
 
 def numbered_apart(names: Sequence[str]) -> tuple[str, ...]:
-    """Names that all differ: those that stand again get -1, -2 and so on, as `var_names_make_unique` of AnnData has it.
+    """Return distinct names: repeated ones get -1, -2 and so on, as `var_names_make_unique` of
+    AnnData has it.
 
     Examples
     --------

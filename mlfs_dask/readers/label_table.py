@@ -30,7 +30,7 @@ _MAX_TABLE_BYTES = 1 << 28
 def read_label_table(
     source: str, rows: Sequence[str], labels: LabelSpec, storage_options: dict[str, Any], *, file: str, row: str
 ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    """Labels of the named rows, and names of the labels.
+    """Return the labels of the named rows, and names of the labels.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def read_label_table(
 def read_labels_in_order(
     source: str, labels: LabelSpec, storage_options: dict[str, Any]
 ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    """Labels of all rows of a table, as `read_label_table` gives them, and their names.
+    """Return the labels of all rows of a table, as `read_label_table` gives them, and their names.
 
     A first column without a name holds names of rows, which data without such names cannot be joined by.
     """
@@ -98,7 +98,7 @@ class LabelTable(CodedLabels):
 
     @classmethod
     def read(cls, source: str, labels: LabelSpec, storage_options: dict[str, Any]) -> LabelTable:
-        """The table in a file; errors are those of `read_label_table`."""
+        """Return the table in a file; errors are those of `read_label_table`."""
         assert labels.key is not None
         index, values, names = _named_labels(source, labels, storage_options, row="key")
         # What is in no row of the table is unknown.
@@ -109,7 +109,7 @@ class LabelTable(CodedLabels):
 def _named_labels(
     source: str, labels: LabelSpec, storage_options: dict[str, Any], *, row: str
 ) -> tuple[Any, NDArray[np.float64], tuple[str, ...]]:
-    """Names of rows in the first column of a table, as an index of pandas, and labels with their names."""
+    """Return the names of rows in the first column of a table, as an index of pandas, and labels with their names."""
     table = _read(source, storage_options)
     # R's `write.table` gives names of rows no header. As an index they would be read as numbers: 7 for 007.
     table = table.set_index(table.columns[0]) if type(table.index).__name__ == "RangeIndex" else table
@@ -194,7 +194,7 @@ def _tell_differences(index: Any, rows: Sequence[str], source: str, file: str, r
 
 
 def _labels_of(column: Any, name: str, labels: LabelSpec, source: str) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    """Labels of one column, shape (rows, labels), and their names."""
+    """Return the labels of one column, shape (rows, labels), and their names."""
     texts = [str(text) for text in column.unique().tolist()]
     if labels.classes:
         classes = ClassColumn.of(name, texts, labels.separator, labels.values, file=source)

@@ -44,7 +44,7 @@ def is_missing(text: str) -> bool:
 
 
 def _key(text: str) -> _Key:
-    """A value as it is looked up: a number, however it is written, or a text in small letters."""
+    """Return the look-up key of a value: a number in any notation, or a text in lower case."""
     if is_missing(text):
         return _MISSING
     text = text.strip().lower()
@@ -175,7 +175,7 @@ class LabelValues:
         return numbers
 
     def described(self) -> str:
-        """The values that labels may have, for messages."""
+        """Return the values that labels may have, for messages."""
         if self.is_default:
             return "0 or 1 (-1 = unknown)"
         names = ("positive", self.positive), ("negative", self.negative), ("unknown", self.unknown)
@@ -209,7 +209,7 @@ def label_block(
     place: Callable[[int], dict[str, Any]],
     meaning: LabelValues = DEFAULT_VALUES,
 ) -> csr_array:
-    """Labels of some rows as the int8 matrix that readers give.
+    """Return the labels of some rows as the int8 matrix that readers give.
 
     Parameters
     ----------
@@ -291,7 +291,7 @@ def _label_csr(
     shape: tuple[int, ...],
     refuse: Callable[[int], NoReturn],
 ) -> csr_array:
-    """Labels of entries other than 0, whose rows ascend: 1, -1 and NaN; `refuse` is told of another one."""
+    """Return the labels of entries other than 0, whose rows ascend: 1, -1 and NaN; `refuse` is told of another one."""
     allowed = (values == 1) | (values == -1) | np.isnan(values)
     if not allowed.all():
         refuse(int(np.argmin(allowed)))
@@ -327,7 +327,7 @@ def bad_label(
 
 
 def label_matrix(Y: Any, *, positive: Any = (), negative: Any = (), unknown: Any = ()) -> Any:
-    """Labels of any three values as 1 (positive), 0 (negative) and -1 (unknown), which selectors take.
+    """Return the labels of any three values as 1 (positive), 0 (negative) and -1 (unknown), which selectors take.
 
     Parameters
     ----------
@@ -380,7 +380,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _coded(array: NDArray[Any], values: LabelValues) -> NDArray[np.int8]:
-    """Labels as 1, 0 and -1, for an array of two dimensions."""
+    """Return labels as 1, 0 and -1, for an array of two dimensions."""
     flat = array.reshape(-1)
 
     def refuse(place: int) -> NoReturn:
@@ -425,7 +425,7 @@ def _sparse_labels(Y: Any, values: LabelValues) -> Any:
 
 
 def zero_in_sparse(values: LabelValues, file: str | None = None) -> DataError:
-    """The error where entries that a sparse matrix leaves out are neither negative nor unknown."""
+    """Return the error for sparse labels whose implicit zeros are neither negative nor unknown."""
     meaning = "positive" if values.zero == POSITIVE else "not named"
     return DataError(
         f"the labels are sparse: entries that are left out are 0, and 0 is {meaning}",

@@ -41,7 +41,7 @@ class LineBlock(NamedTuple):
 
 
 def split_lines(source: SourceFile, first: int, part_bytes: int) -> list[Part]:
-    """Parts of about `part_bytes` bytes from byte `first` on; one part if the file cannot be entered."""
+    """Return parts of about `part_bytes` bytes from byte `first` on; one part if the file cannot be entered."""
     if not source.enterable or source.size - first <= part_bytes:
         return parts_at([first], None)
     count = -(-(source.size - first) // max(part_bytes, 1))
@@ -49,7 +49,7 @@ def split_lines(source: SourceFile, first: int, part_bytes: int) -> list[Part]:
 
 
 def block_bytes_for(batch_bytes: int) -> int:
-    """Bytes of text to parse at a time, such that the numbers in it take at most about `batch_bytes`.
+    """Return the bytes of text to parse at a time, such that the numbers in it take at most about `batch_bytes`.
 
     The densest text, `0,0,0`, makes 8 bytes of every 2; beyond 8 MiB a larger block gains no speed.
     """
@@ -57,7 +57,7 @@ def block_bytes_for(batch_bytes: int) -> int:
 
 
 def line_blocks(source: SourceFile, start: int, stop: int | None, *, block_bytes: int) -> Iterator[LineBlock]:
-    """Lines whose first byte lies in [start, stop), in blocks of about `block_bytes`.
+    """Yield lines whose first byte lies in [start, stop), in blocks of about `block_bytes`.
 
     Holds one buffer of `block_bytes`, more only where a single line is longer, up to `LONGEST_LINE`.
     """
@@ -111,7 +111,7 @@ def line_blocks(source: SourceFile, start: int, stop: int | None, *, block_bytes
 
 
 def line_from(block: LineBlock, p: int) -> str:
-    """The line of a block from byte `p` on, without its end; bytes that are no UTF-8 as surrogates."""
+    """Return the line of a block from byte `p` on, without its end; bytes that are no UTF-8 as surrogates."""
     rest = bytes(block.data[p : block.length])
     return rest[: rest.index(b"\n")].decode("utf-8", "surrogateescape").rstrip("\r")
 
@@ -141,13 +141,13 @@ def line_number(source: SourceFile, offset: int) -> int:
 def line_error(
     source: SourceFile, block: LineBlock, p: int, problem: str, *, cure: str, column: Any = None, value: Any = None
 ) -> DataError:
-    """The error of what stands at byte `p` of a block, with its line."""
+    """Return the error of what stands at byte `p` of a block, with its line."""
     line = line_number(source, block.offset + p)
     return DataError(problem, file=source.path, line=line, column=column, value=value, cure=cure)
 
 
 def _reading_line(stream: object) -> int:
-    """Bytes up to and including the next newline; 0 when the file ends before one."""
+    """Return bytes up to and including the next newline; 0 when the file ends before one."""
     passed = 0
     while True:
         piece = stream.readline(SMALL_PIECE_BYTES)  # type: ignore[attr-defined]

@@ -91,7 +91,7 @@ class Rows(Protocol):
         """End of the longest run of rows from `start` that `take` gives in `max_bytes`; at least one row."""
 
     def take(self, start: int, stop: int) -> Matrix:
-        """Rows [start, stop), as stored: any real dtype."""
+        """Return rows [start, stop), as stored: any real dtype."""
 
     def close(self) -> None:
         """Let go of streams and temporary files."""
@@ -118,7 +118,9 @@ _TEXT_BYTES = 64
 
 
 def _declared_chunks(dataset: Any) -> tuple[int, ...]:
-    """The shape of the chunks of an array of h5py or zarr as its file declares it; none where there are no chunks."""
+    """Return the shape of the chunks of an array of h5py or zarr as its file declares it; none where there are no
+    chunks.
+    """
     # zarr from 3.4 reads a 0 in the shape as 1, so that every entry is the fill value, and keeps what was stored.
     match getattr(getattr(dataset, "metadata", None), "_stored_document", None):
         case {"chunks": chunks} | {"chunk_grid": {"configuration": {"chunk_shape": chunks}}}:
@@ -127,7 +129,7 @@ def _declared_chunks(dataset: Any) -> tuple[int, ...]:
 
 
 def check_dataset(dataset: Any, *, file: str) -> Any:
-    """An array of h5py or zarr, if what it declares lets it be read.
+    """Return an array of h5py or zarr, if what it declares lets it be read.
 
     Raises
     ------
@@ -174,7 +176,8 @@ def _filters(dataset: Any) -> tuple[Any, ...]:
 
 
 def whole(dataset: Any, *, file: str, rows: slice = slice(None)) -> NDArray[Any]:
-    """All values of an array of h5py or zarr, one that is small by nature, or those of some rows; texts as objects.
+    """Return all values of an array of h5py or zarr, one that is small by nature, or those of some rows; texts as
+    objects.
 
     Raises
     ------
@@ -262,7 +265,7 @@ class DenseRows:
 def array_rows(
     array: Sliceable, *, turned: bool = False, chunks: tuple[int, ...] | None = None, **how: Any
 ) -> DenseRows:
-    """Rows (if `turned`, columns) of an array of two dimensions, `chunks` in its own order."""
+    """Return rows (if `turned`, columns) of an array of two dimensions, `chunks` in its own order."""
     order = -1 if turned else 1
 
     def read(start: int, stop: int) -> NDArray[Any]:
@@ -272,7 +275,7 @@ def array_rows(
 
 
 def flat_rows(flat: Sliceable, shape: tuple[int, int], **how: Any) -> DenseRows:
-    """Rows of a matrix that is stored row after row in an array of one dimension."""
+    """Return the rows of a matrix that is stored row after row in an array of one dimension."""
 
     def read(start: int, stop: int) -> NDArray[Any]:
         return np.asarray(flat[start * shape[1] : stop * shape[1]]).reshape(stop - start, shape[1])
@@ -289,7 +292,7 @@ def fortran_rows(
     enterable: bool = False,
     opened_bytes: int = 0,
 ) -> DenseRows:
-    """Rows (if `turned`, columns) of a matrix that is stored column after column.
+    """Return rows (if `turned`, columns) of a matrix that is stored column after column.
 
     `source` is an array of one dimension, or makes it when a row is first asked for. Rows are fetched in bands of
     `SMALL_BYTES`, because every row of a band costs one read in each column.
@@ -395,7 +398,7 @@ class CsrRows:
         self.held_bytes += sum(getattr(each, "held_bytes", 0) for each in (self._data, self._indices))
 
     def _offsets_of(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Offsets of rows start to stop, stop included.
+        """Return the offsets of rows start to stop, stop included.
 
         Raises
         ------
@@ -461,7 +464,7 @@ def checked_csr(
     file: str,
     row: int,
 ) -> csr_array:
-    """A canonical CSR matrix; DataError for an index outside it. `row` is the first row's number from 0."""
+    """Return a canonical CSR matrix; DataError for an index outside it. `row` is the first row's number from 0."""
     first = _first_outside(indices, shape[1])
     if first is not None:
         number = row + int(np.searchsorted(indptr, first, side="right"))
@@ -472,7 +475,7 @@ def checked_csr(
 
 
 def _first_outside(indices: NDArray[Any], stop: int) -> int | None:
-    """Place of the first index that is not in [0, stop)."""
+    """Return the place of the first index that is not in [0, stop)."""
     if not indices.size or (indices.min() >= 0 and indices.max() < stop):
         return None
     return int(np.argmax((indices < 0) | (indices >= stop)))
@@ -495,7 +498,7 @@ def check_compressed(indptr: NDArray[Any], rows: int, indices: int, data: int, *
 
 
 def _apart(offsets: int, last: int | None, indices: int, data: int, rows: int, file: str) -> DataError:
-    """The error of the three arrays of a compressed matrix that do not belong together."""
+    """Return the error of inconsistent arrays of a compressed matrix."""
     return damaged(
         f"indptr ({offsets} entries, the last {'none' if last is None else last}), "
         f"indices ({indices}) and data ({data}) do not belong together for {rows} rows or columns",
@@ -565,7 +568,7 @@ def require_held(path: str, size: int) -> None:
 def rows_of_columns(
     data: Sliceable, indices: Sliceable, indptr: NDArray[Any], shape: tuple[int, int], *, file: str
 ) -> HeldRows:
-    """Rows of a matrix stored by columns (CSC)."""
+    """Return the rows of a matrix stored by columns (CSC)."""
     check_compressed(indptr, shape[1], int(indices.shape[0]), int(data.shape[0]), file=file)
 
     def make() -> csr_array:
@@ -577,7 +580,7 @@ def rows_of_columns(
 def checked_csc(
     data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: tuple[int, int], *, file: str
 ) -> csc_array:
-    """A CSC matrix; DataError for arrays that do not belong together and an index outside it."""
+    """Return a CSC matrix; DataError for arrays that do not belong together and an index outside it."""
     check_compressed(indptr, shape[1], len(indices), len(data), file=file)
     bad = _first_outside(indices, shape[0])
     if bad is not None:
@@ -648,7 +651,8 @@ class FileArray:
 
 
 def unpacked_array(dataset: Any, *, file: str) -> FileArray | None:
-    """The values of an array of h5py that lie in a local file as they are, one after the other; None of any other.
+    """Return the values of an array of h5py that lie in a local file as they are, one after the other; None of any
+    other.
 
     h5py reads through a file of Python, in which it has to be kept from heaps of texts without an end, and one of its
     arrays at a time: a quarter as fast, in one thread.
@@ -790,7 +794,7 @@ class MatrixReader(Reader):
         return replace(self, header=self.header.labels_only(), sparse=True, nonzeros=0, _kept=())
 
     def parts(self, part_bytes: int) -> list[Part]:
-        """Ranges of rows that begin where chunks do; one part for each matrix that only goes forward."""
+        """Return ranges of rows that begin at chunks; one part for a matrix that can only be read forward."""
         n = sum(self._lengths)
         if not self.enterable or self._stored_bytes <= part_bytes:
             return parts_at([0], n, rows=True)
@@ -799,7 +803,7 @@ class MatrixReader(Reader):
         return parts_at(range(0, n, rows), n, rows=True)
 
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """Batches of one part, dense or sparse as X is stored. See `Reader.read`."""
+        """Yield batches of one part, dense or sparse as X is stored. See `Reader.read`."""
         row = part.start
         n = sum(self._lengths)
         stop = n if part.stop is None else part.stop
@@ -849,7 +853,7 @@ class MatrixReader(Reader):
 def names_in(
     spec: FileSpec, *, file: str, texts: Callable[[str], Sequence[str] | None] = lambda name: None
 ) -> dict[str, Any]:
-    """Names of features and labels, as `matrix_reader` takes them.
+    """Return the names of features and labels, as `matrix_reader` takes them.
 
     `texts` gives the texts of an array, None where there is none. The keys ``names`` and ``label_names`` name the
     arrays (by default `feature_names` and `label_names`), or are ``@FILE``, a text file with a name a line.

@@ -28,7 +28,7 @@ def _whole(stream: BinaryIO, path: str) -> bytes:
 
 
 def read_mulan_labels(path: str, storage_options: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Names of all labels in document order.
+    """Return the names of all labels in document order.
 
     Raises
     ------

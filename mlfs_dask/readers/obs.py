@@ -31,7 +31,7 @@ class ObsColumns:
     blocks: Callable[[], Iterator[Array]] = field(repr=False)
 
     def recoded(self, categories: Mapping[str, tuple[str, ...]]) -> Iterator[Array]:
-        """Blocks with the codes that values have in `categories`, of which these are some."""
+        """Yield blocks with the codes that values have in `categories`, of which these are some."""
         codes = {}
         for name, values in self.categories.items():
             if categories[name][: len(values)] != values:
@@ -45,7 +45,7 @@ class ObsColumns:
 
 
 def joined(pieces: Sequence[ObsColumns], *, paths: Sequence[str]) -> ObsColumns:
-    """The columns of several files, or of a store and of files, one after the other.
+    """Return the columns of several files, or of a store and of files, one after the other.
 
     New values of a category come after the known ones. A column that is numbers here and categories there is refused.
 

@@ -22,7 +22,7 @@ _LOWEST, _HIGHEST = -342, 308  # outside, 19 digits times 10^p are 0 or infinite
 
 
 def _powers_of_five() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """High and low 64 bits of 5^p scaled to 128 significant bits, p = -342..308.
+    """Return high and low 64 bits of 5^p scaled to 128 significant bits, p = -342..308.
 
     Rounded down for p >= 0 and up for p < 0, as the error bound of the paper's section 7 supposes.
     """
@@ -95,7 +95,7 @@ def _scaled(digits, power):  # type: ignore[no-untyped-def]
 
 @njit()
 def _leading_zeros(buffer, p):  # type: ignore[no-untyped-def]
-    """Zeros before the first digit that counts."""
+    """Return zeros before the first digit that counts."""
     zeros = 0
     while buffer[p] == 48 or buffer[p] == 46:
         if buffer[p] == 48:
@@ -106,7 +106,7 @@ def _leading_zeros(buffer, p):  # type: ignore[no-untyped-def]
 
 @njit()
 def read_number(buffer, p):  # type: ignore[no-untyped-def]
-    """Longest decimal number at `buffer[p]`, in the syntax [+-]digits[.digits][e[+-]digits].
+    """Return the longest decimal number at `buffer[p]`, in the syntax [+-]digits[.digits][e[+-]digits].
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ def sorted_rows(
     *,
     in_order: bool,
 ) -> csr_array:
-    """CSR array of shape (len(bounds) - 1, width) with sorted rows; zeros are kept.
+    """Return CSR array of shape (len(bounds) - 1, width) with sorted rows; zeros are kept.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def sorted_rows(
 
 
 def with_defaults(matrix: csr_array, defaults: Mapping[int, int]) -> csr_array:
-    """Column -> value, wherever a row says nothing of the column; holds rows * len(defaults) bytes more."""
+    """Return the defaults of columns that a row does not list; holds rows * len(defaults) bytes more."""
     if not defaults:
         return matrix
     columns = np.fromiter(defaults, np.int32)
@@ -80,7 +80,7 @@ def with_defaults(matrix: csr_array, defaults: Mapping[int, int]) -> csr_array:
 
 
 def without_zeros(matrix: csr_array) -> csr_array:
-    """The same matrix; its explicit zeros are removed in place."""
+    """Return the same matrix; its explicit zeros are removed in place."""
     if not matrix.data.all():
         matrix.eliminate_zeros()
     return matrix

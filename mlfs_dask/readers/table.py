@@ -104,25 +104,25 @@ class TableReader(Reader):
 
     @abstractmethod
     def _arrow_name(self, column: int) -> str:
-        """Name of a column in Arrow's batches."""
+        """Return the name of a column in Arrow's batches."""
 
     @abstractmethod
     def _text_batches(self, columns: Sequence[int]) -> Iterator[Any]:
-        """Arrow batches of the whole file with some columns, or one after the other with each."""
+        """Yield Arrow batches of the whole file with some columns, or one after the other with each."""
 
     # ---- values
 
     def _row_bytes_held(self, width: int) -> int:
-        """Bytes of a row of some columns while its labels are written out."""
+        """Return the bytes of a row of some columns while its labels are written out."""
         return 8 * width + UNKNOWN_BYTES * sum(len(column.label_names) for column in self._classes.values())
 
     def _matrices(self, batches: Sequence[Any], place: Place) -> tuple[NDArray[Any], csr_array]:
-        """Features, of type `dtype`, and labels of some batches."""
+        """Return features, of type `dtype`, and labels of some batches."""
         X = self._values(batches, self._features, place, self.dtype)
         return X, self._label_matrix(self._label_values(batches, place), place)
 
     def _label_values(self, batches: Sequence[Any], place: Place) -> NDArray[Any]:
-        """Numbers of the labels: int8 where they can be, an eighth of what has to be looked through."""
+        """Return the numbers of the labels: int8 where they can be, an eighth of what has to be looked through."""
         import pyarrow as pa
 
         plain = self._meaning.is_default and not self._texts.intersection(self._labels)
@@ -151,7 +151,9 @@ class TableReader(Reader):
         place: Place,
         dtype: np.dtype[Any] = FLOAT64,
     ) -> NDArray[Any]:
-        """Numbers of some columns, shape (rows, columns): codes of texts and what labels mean, NaN where missing."""
+        """Return the numbers of some columns, shape (rows, columns): codes of texts and what labels mean, NaN where
+        missing.
+        """
         translated = self._texts if self._meaning.is_default else self._texts.union(self._labels)
         if len(batches) == 1 and columns and not translated.intersection(columns):
             numbers: NDArray[Any] = _numbers(batches[0].select(list(map(self._arrow_name, columns))), dtype)
@@ -178,7 +180,7 @@ class TableReader(Reader):
     def _translated(
         self, array: Any, numbers: NDArray[np.float64], column: int, row: int, place: Place
     ) -> NDArray[np.float64]:
-        """Codes of texts or what labels mean, of a column whose numbers are read."""
+        """Return the codes of texts or what labels mean, of a column whose numbers are read."""
         import pyarrow as pa
 
         def refuse(at: int) -> NoReturn:
@@ -223,13 +225,15 @@ class TableReader(Reader):
         return frozenset(self.header.categories)
 
     def distinct(self, features: Iterable[int]) -> dict[int, set[str]]:
-        """Different texts of some features; one pass over the file or over those columns."""
+        """Return the different texts of some features; one pass over the file or over those columns."""
         columns = {feature: self._features[feature] for feature in features}
         texts, _ = self._distinct_texts(tuple(columns.values()))
         return {feature: texts[column] for feature, column in columns.items()}
 
     def _distinct_texts(self, columns: Sequence[int]) -> tuple[dict[int, set[str]], dict[int, float]]:
-        """Different texts of some columns, and rows that have one: infinity where each of very many has its own."""
+        """Return the different texts of some columns, and rows that have one: infinity where each of very many has
+        its own.
+        """
         import pyarrow.compute as pc
 
         texts: dict[int, set[str]] = {column: set() for column in columns}
@@ -256,7 +260,7 @@ class TableReader(Reader):
         return texts, filled
 
     def too_many_texts(self, feature: int) -> DataError:
-        """The error of a feature with more texts than categories can be."""
+        """Return the error of a feature with more texts than categories can be."""
         return self._too_many_texts(self._features[feature], ())
 
     def _too_many_texts(self, column: int, texts: Collection[str]) -> DataError:
@@ -271,7 +275,8 @@ class TableReader(Reader):
         )
 
     def with_found_texts(self: T, features: Sequence[int], *, asked: Collection[int] = ()) -> T:
-        """The same file, with these features read as categories, or as numbers where all their texts write numbers.
+        """Return the same file, with these features read as categories, or as numbers where all their texts write
+        numbers.
 
         One pass over these columns. `asked` are features said to be categories.
         """
@@ -294,7 +299,7 @@ class TableReader(Reader):
         return reader.with_categories(categories) if categories else reader
 
     def _numbers_written(self, column: int, texts: Collection[str]) -> dict[str, float] | None:
-        """The numbers that all texts of a column write, with one mark if any; None where they are categories.
+        """Return the numbers that all texts of a column write, with one mark if any; None where they are categories.
 
         Raises
         ------
@@ -359,11 +364,13 @@ class TableReader(Reader):
         return {}
 
     def text_counts(self, feature: int) -> tuple[float, float]:
-        """Rows that have a text, and different texts, of a feature; infinity where each of very many has its own."""
+        """Return rows that have a text, and different texts, of a feature; infinity where each of very many has its
+        own.
+        """
         return self._counts.get(self._features[feature], (0, 0))
 
     def without(self: T, features: Collection[int]) -> T:
-        """The same file, without some features, of which one warning tells."""
+        """Return the same file without some features, which a warning names."""
         for feature in sorted(features):
             warn_left_out(redact(self.path), self._names[self._features[feature]], "has a text of its own in every row")
         kept = [feature for feature in range(len(self._features)) if feature not in features]
@@ -378,7 +385,7 @@ class TableReader(Reader):
         return replace(self, header=header, _features=tuple(self._features[feature] for feature in kept))
 
     def with_categories(self: T, categories: Mapping[int, Sequence[str]]) -> T:
-        """The same file, with these features read as categories in this order."""
+        """Return the same file, with these features read as categories in this order."""
         merged = {**self.header.categories, **{k: tuple(v) for k, v in categories.items()}}
         return replace(
             self,
@@ -399,13 +406,13 @@ class TableReader(Reader):
         return {column.name: column for column in self._classes.values() if isinstance(column, ClassColumn)}
 
     def with_classes(self: T, columns: Mapping[str, ClassColumn]) -> T:
-        """The same file with these classes, those of other files or of a store among them."""
+        """Return the same file with these classes, those of other files or of a store among them."""
         classes = {column: columns.get(self._names[column], old) for column, old in self._classes.items()}
         names = tuple(name for column in self._labels for name in classes[column].label_names)
         return replace(self, _classes=classes, header=replace(self.header, label_names=names, n_labels=len(names)))
 
     def with_label_table(self: T, labels: LabelSpec, storage_options: dict[str, Any]) -> T:
-        """The same file, with the labels that stand in a table beside it; one pass over the keys finds them.
+        """Return the same file, with the labels that stand in a table beside it; one pass over the keys finds them.
 
         Raises
         ------
@@ -441,7 +448,7 @@ class TableReader(Reader):
         return replace(self, _classes={column: table}, _texts=self._texts.union(self._labels)).with_classes({})
 
     def with_found_classes(self: T, labels: LabelSpec, tags: Collection[str] = ()) -> T:
-        """The same file, of whose label columns each class becomes a label; one pass over them finds them.
+        """Return the same file, of whose label columns each class becomes a label; one pass over them finds them.
 
         Where this was not asked for, `tags` are columns of lists, and all others have to be one label.
         """
@@ -459,12 +466,12 @@ class TableReader(Reader):
     # ---- a table with features as rows
 
     def row_names(self) -> Iterator[list[str]]:
-        """Names of all rows, some at a time."""
+        """Yield the names of all rows, some at a time."""
         for batch in self._text_batches([self._names_column]):
             yield ["" if text is None else as_text(text) for text in batch.column(0).to_pylist()]
 
     def rows_of_numbers(self, batch_bytes: int) -> Iterator[NDArray[np.float64]]:
-        """All rows, some at a time, without their names."""
+        """Yield all rows, some at a time, without their names."""
         for batch in self.read(self.parts(1 << 62)[0], batch_bytes=batch_bytes):
             assert isinstance(batch.X, np.ndarray)
             yield batch.X
@@ -481,7 +488,7 @@ class TableReader(Reader):
 
 
 def first_kept(names: Sequence[str], dropped: Collection[int]) -> int:
-    """The first column that is not left out, which has the names of rows; 0 where all are."""
+    """Return the first column that is not left out, which has the names of rows; 0 where all are."""
     return next((column for column in range(len(names)) if column not in dropped), 0)
 
 
@@ -494,7 +501,9 @@ def choose_columns(
     names_column: int = 0,
     file: str,
 ) -> tuple[list[int], list[int]]:
-    """Columns of the features and of the labels; of a table with features as rows, those of samples and none."""
+    """Return the columns of the features and of the labels; of a table with features as rows, those of samples and
+    none.
+    """
     if not spec.transpose:
         obs = [find_column(names, name, "column of rows,", file=file) for name in spec.obs]
         features, labels = split_columns(
@@ -512,7 +521,7 @@ def _mark(written: re.Match[str]) -> tuple[str, str, str]:
 
 
 def _values(written: Sequence[re.Match[str]], decimal: str) -> list[list[float]]:
-    """Numbers whose digits are marked alike, in every way that they can be read.
+    """Return numbers whose digits are marked alike, in every way that they can be read.
 
     >>> _values([_WRITTEN.fullmatch(text) for text in ("$1,234.50", "$999")], ".")
     [[1234.5, 999.0]]
@@ -547,7 +556,7 @@ def as_text(value: object) -> str:
 
 
 def _numbers(batch: Any, dtype: np.dtype[Any], *, safe: bool = False) -> Any:
-    """Columns of an Arrow batch as numbers of one type, shape (rows, columns), NaN where missing.
+    """Return the columns of an Arrow batch as numbers of one type, shape (rows, columns), NaN where missing.
 
     With `safe` another value than that of the column raises ArrowInvalid.
     """
@@ -587,7 +596,7 @@ def is_text(column: Any, path: str, *, is_label: bool = False) -> bool:
 
 
 def narrowest(kinds: Iterable[Any]) -> np.dtype[Any]:
-    """float32 where it holds every value of columns of these types, NaN among them; else float64."""
+    """Return float32 where it holds every value of columns of these types, NaN among them; else float64."""
     import pyarrow as pa
 
     def narrow(kind: Any) -> bool:

@@ -53,11 +53,11 @@ class TextReader(Reader):
     data_line: int = 1
 
     def parts(self, part_bytes: int) -> list[Part]:
-        """Byte ranges of about `part_bytes`; one part if the file is compressed."""
+        """Return byte ranges of about `part_bytes`; one part if the file is compressed."""
         return split_lines(self.source, self.data_start, part_bytes)
 
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """Batches of the rows that begin in `part`.
+        """Yield batches of the rows that begin in `part`.
 
         Raises
         ------
@@ -74,7 +74,9 @@ class TextReader(Reader):
     def _unread(
         self, position: int, stop: int | None, block_bytes: int
     ) -> Iterator[tuple[LineBlock, int, NDArray[np.int64]]]:
-        """A block, the byte of it from which on rows are to be read, and the report in which a kernel says how far."""
+        """Yield a block, the byte of it from which on rows are to be read, and the report in which a kernel says how
+        far.
+        """
         report = np.zeros(tokens.REPORT_FIELDS, dtype=np.int64)
         for block in line_blocks(self.source, position, stop, block_bytes=block_bytes):
             p = len(UTF8_MARK) if block.offset == 0 and bytes(block.data[:3]) == UTF8_MARK else 0
@@ -88,7 +90,7 @@ class TextReader(Reader):
     def _rows(
         self, block: LineBlock, p: int, batch_bytes: int, report: NDArray[np.int64]
     ) -> Iterator[tuple[Matrix, csr_array, int]]:
-        """Features and labels of some rows of a block from byte `p` on, and the byte where these begin."""
+        """Yield features and labels of some rows of a block from byte `p` on, and the byte where these begin."""
 
     def _sorted_rows(
         self,

@@ -76,7 +76,7 @@ class Nominals(NamedTuple):
 
 
 def index_nominals(declarations: Sequence[tuple[Sequence[bytes], Sequence[int]]]) -> Nominals:
-    """Tables for declarations given as (values, codes)."""
+    """Return tables for declarations given as (values, codes)."""
     single = np.full((max(len(declarations), 1), 256), -1, dtype=np.int32)
     first: list[int] = []
     mask: list[int] = []
@@ -114,7 +114,7 @@ def index_nominals(declarations: Sequence[tuple[Sequence[bytes], Sequence[int]]]
 
 
 def _hash_text(value: bytes) -> int:
-    """FNV-1a, 32 bits: the twin of the loop in `_code_of`."""
+    """Return FNV-1a, 32 bits: the twin of the loop in `_code_of`."""
     hashed = 2166136261
     for byte in value:
         hashed = ((hashed ^ byte) * 16777619) & 0xFFFFFFFF
@@ -123,7 +123,7 @@ def _hash_text(value: bytes) -> int:
 
 @njit()
 def _code_of(buffer, start, stop, declaration, nominals):  # type: ignore[no-untyped-def]
-    """Code of the value `buffer[start:stop]`, quotes apart; -1 if it is not declared or has escapes."""
+    """Return the code of the value `buffer[start:stop]`, quotes apart; -1 if it is not declared or has escapes."""
     quote = buffer[start]
     if quote in (_APOSTROPHE, _QUOTE):
         start += 1
@@ -216,7 +216,7 @@ def _value_of(buffer, p, kind, declaration, single):  # type: ignore[no-untyped-
 
 @njit()
 def _label_of(value, kind):  # type: ignore[no-untyped-def]
-    """int8 label of a value or a code: 1, 0, `UNKNOWN` for NaN, `MINUS_ONE`; 2 where it is none of them."""
+    """Return the int8 label of a value or a code: 1, 0, `UNKNOWN` for NaN, `MINUS_ONE`; 2 where it is none of them."""
     if value != value or (kind == NOMINAL and value == UNKNOWN_CODE):
         return np.int8(UNKNOWN)
     if value == 0.0:

@@ -123,7 +123,7 @@ class _Opener:
         yield [(fortran_rows(self._values, (n, d), np.dtype(np.float64)), array_rows(self.Y))]
 
     def _values(self) -> Sliceable:
-        """All values, feature after feature."""
+        """Return all values, feature after feature."""
         if self._turned is None:
             n, d = self.shape
             with filled_temporary_file("mlfs-transpose-", 8 * n * d) as spool:

@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 
 def open_node(path: str, spec: FileSpec) -> Any:
-    """The Zarr array or group at a path.
+    """Return the Zarr array or group at a path.
 
     Raises
     ------
@@ -130,7 +130,9 @@ class RemoteStore(Store):
 
 
 async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
-    """Result of a function, called in a thread that nobody waits for: Ctrl-C is not answered after the last request."""
+    """Return the result of a function, called in a thread that nobody waits for: Ctrl-C is not answered after the
+    last request.
+    """
     answer: Future[_T] = Future()
     answer.set_running_or_notify_cancel()  # its result may come after nobody waits for it any more
 

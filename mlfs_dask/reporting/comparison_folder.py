@@ -120,7 +120,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def figures_of(comparison: Comparison, styles: Styles) -> Iterator[tuple[str, list[Figure]]]:
-    """Figures of a comparison by name, each as its panels.
+    """Yield the figures of a comparison by name, each as its panels.
 
     Yields
     ------
@@ -158,7 +158,7 @@ def figures_of(comparison: Comparison, styles: Styles) -> Iterator[tuple[str, li
 
 
 def _stability(data: pd.DataFrame, dataset: str, styles: Styles) -> Figure:
-    """Agreement of the sets chosen in different folds, against the number of features."""
+    """Return the agreement of the sets chosen in different folds, against the number of features."""
     average = data.groupby("run", sort=False)["kuncheva"].mean()
     return Figure(
         anchor("stability", dataset),
@@ -173,7 +173,7 @@ def _stability(data: pd.DataFrame, dataset: str, styles: Styles) -> Figure:
 
 
 def anchor(*parts: object) -> str:
-    """A name for HTML and files from any words.
+    """Return a name for HTML and files from any words.
 
     >>> anchor("curve", "macro_f1", "my set")
     'curve-macro_f1-my-set'

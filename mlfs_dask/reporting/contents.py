@@ -63,7 +63,7 @@ class Contents:
     missing: list[str] = field(default_factory=list)
 
     def compared(self) -> tuple[list[Comparison], list[str]]:
-        """The comparisons; where there is none, one of all evaluations that were made with the same settings.
+        """Return the comparisons; where there is none, one of all evaluations that were made with the same settings.
 
         Returns
         -------
@@ -141,7 +141,7 @@ def _add(contents: Contents, runs: list[Run], path: str) -> None:
 
 
 def kind_of(path: str) -> str:
-    """Name of the record that a folder holds.
+    """Return the name of the record that a folder holds.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def kind_of(path: str) -> str:
 
 
 def _datasets_of_jobs(batch: Path) -> dict[str, str]:
-    """The name that a batch gives to the data set of each job."""
+    """Return the name that a batch gives to the data set of each job."""
     if not (batch / JOBS).exists():
         return {}
     with (batch / JOBS).open(newline="") as file:
@@ -167,7 +167,7 @@ def _datasets_of_jobs(batch: Path) -> dict[str, str]:
 
 
 def dataset_of(run: Run) -> str:
-    """The name that a batch gives to the data set of a run, or that of its store without the suffix."""
+    """Return the name that a batch gives to the data set of a run, or that of its store without the suffix."""
     if name := run.record.get("dataset"):
         return str(name)
     path = str((run.record.get("store") or {}).get("path", ""))
@@ -175,7 +175,7 @@ def dataset_of(run: Run) -> str:
 
 
 def label_runs(runs: Sequence[Run], evaluated: Iterable[Mapping[str, Any]]) -> list[LabelledRun]:
-    """Runs under names that are those of evaluations, and under labels that tell them apart.
+    """Return runs under names that are those of evaluations, and under labels that tell them apart.
 
     Parameters
     ----------
@@ -203,7 +203,8 @@ def label_runs(runs: Sequence[Run], evaluated: Iterable[Mapping[str, Any]]) -> l
 
 
 def run_name(method: str, params: Mapping[str, Any], evaluated: Iterable[Mapping[str, Any]]) -> str:
-    """Name of a method with its parameters: that of an evaluation of the same, else as `mlfs evaluate` spells it.
+    """Return the name of a method with its parameters: that of an evaluation of the same, else as `mlfs evaluate`
+    spells it.
 
     Examples
     --------
@@ -219,7 +220,7 @@ def run_name(method: str, params: Mapping[str, Any], evaluated: Iterable[Mapping
 
 
 def changed_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters that are not the method's defaults; those of k, seed and resamples have their own place."""
+    """Return parameters that are not the method's defaults; those of k, seed and resamples have their own place."""
     defaults = ask(method).get_params() if method in METHODS else {}
     return {
         name: value
@@ -230,7 +231,7 @@ def changed_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _folder_names(runs: Sequence[Run]) -> list[str]:
-    """Names of the folders; where they are alike with the name of the folder above, or a mark."""
+    """Return the names of the folders; where they are alike with the name of the folder above, or a mark."""
     paths = [PurePosixPath(redact(run.path).rstrip("/")) for run in runs]
     names = [path.name for path in paths]
     result: list[str] = []

@@ -57,7 +57,7 @@ class LabelSpace:
 
 
 def describe(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> LabelSpace:
-    """R and C of every selection, and what they come from: the correlations of labels with features. One pass.
+    """Return R and C of every selection, and what they come from: the correlations of labels with features. One pass.
 
     Parameters
     ----------

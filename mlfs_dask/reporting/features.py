@@ -64,7 +64,9 @@ def rankings_section(
 
 
 def chosen_features(runs: Sequence[LabelledRun], styles: Styles) -> Figure:
-    """The best features of the first of some runs on one data set, with those that the others have chosen too."""
+    """Return the best features of the first of some runs on one data set, with those that the others have chosen
+    too.
+    """
     import pandas as pd
 
     first = runs[0]
@@ -93,7 +95,7 @@ def chosen_features(runs: Sequence[LabelledRun], styles: Styles) -> Figure:
 
 
 def _scores(labelled: LabelledRun, styles: Styles) -> Figure:
-    """Scores in the order of the ranking, and where the choice ends."""
+    """Return scores in the order of the ranking, and where the choice ends."""
     import pandas as pd
 
     run, k = labelled.run, labelled.run.k
@@ -131,7 +133,7 @@ def _scores(labelled: LabelledRun, styles: Styles) -> Figure:
 
 
 def best_features(labelled: LabelledRun, styles: Styles) -> Figure:
-    """The best features of a run, with their scores."""
+    """Return a figure of the best features of a run, with their scores."""
     import pandas as pd
 
     scores = labelled.run.scores[~np.isnan(labelled.run.scores)][:MAX_NAMES]  # excluded features come last
@@ -185,7 +187,7 @@ def rank_intervals(labelled: LabelledRun, styles: Styles) -> list[Figure]:
 
 
 def _clusters(labelled: LabelledRun) -> list[Table]:
-    """Features that say the same as one that a run has chosen, where it was asked for them."""
+    """Return the features that are redundant with a selected one, if the run recorded them."""
     members: dict[str, list[tuple[float, str]]] = {}
     ranks: dict[str, int] = {}
     for row in read_redundancy(labelled.run.path) or ():
@@ -297,7 +299,7 @@ def labels_section(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], no
 
 
 def _reachable(labelled: LabelledRun) -> Any:
-    """The store of a run, or the part of it, if it is where it was and what it was."""
+    """Return the store of a run, or its part, if it still exists unchanged."""
     from mlfs_dask.storage.opening import reopen
 
     if not labelled.store:
@@ -339,7 +341,7 @@ _CONTROLS = {
 
 
 def pairs_section(runs: Sequence[LabelledRun]) -> Section:
-    """A picture and a table of the pairs of each run that has a table of them."""
+    """Return a picture and a table of the pairs of each run that has a table of them."""
     section = Section("pairs", "Which features, for which labels")
     for labelled in runs:
         table = shown_pairs(labelled.run)
@@ -349,7 +351,7 @@ def pairs_section(runs: Sequence[LabelledRun]) -> Section:
 
 
 def shown_pairs(run: Run) -> pd.DataFrame | None:
-    """Tested pairs of the first features of a ranking; None where a run has no table."""
+    """Return the tested pairs of the first features of a ranking; None without a table."""
     found = run.pairs(run.ranking[: max(MAX_PAIRED, min(run.k, 10 * MAX_PAIRED))].tolist())
     if found is None:
         return None

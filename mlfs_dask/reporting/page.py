@@ -122,7 +122,7 @@ def report(
 
 
 def check_page(output: str | Path, *, force: bool) -> Path:
-    """The place of a page; one that is taken is refused, before any work is done for it.
+    """Return the place of a page; one that is taken is refused, before any work is done for it.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def build(
     image_shape: tuple[int, int] | None = None,
     data: bool = True,
 ) -> tuple[list[Section], list[str]]:
-    """Sections of the page, and notes on what could not be shown.
+    """Return the sections of the page, and notes on what could not be shown.
 
     Returns
     -------
@@ -301,7 +301,7 @@ _SIZES = {"rows": ",", "features": ",", "labels": ","}
 
 
 def _convergence(labelled: LabelledRun, styles: Styles) -> Figure | None:
-    """The objective of a method's loop after every iteration."""
+    """Return the objective of a method's loop after every iteration."""
     import pandas as pd
 
     values = [float(value) for value in labelled.run.record["objective"] if value is not None]
@@ -349,7 +349,7 @@ def _judged_by_auto(labelled: LabelledRun) -> Block:
 
 
 def _by_settings(evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
-    """Evaluations that differ in their runs alone."""
+    """Return evaluations that differ in their runs alone."""
     groups: dict[str, list[Evaluation]] = {}
     for evaluation in evaluations:
         record = evaluation.record
@@ -415,7 +415,7 @@ def _cost(runs: Sequence[LabelledRun], compared: Sequence[Comparison]) -> Sectio
 def _judged(
     comparison: Comparison, styles: Styles, metrics: Sequence[str], suffix: str, notes: list[str]
 ) -> list[Section]:
-    """Sections on how good the chosen features are: tables with tests, curves, stability."""
+    """Return sections on how good the chosen features are: tables with tests, curves, stability."""
     lead = leading_case(comparison, metrics)
     # What the page goes by is first and open.
     shown = [lead, *(case for case in cases(comparison) if case != lead and (not metrics or case.metric in metrics))]
@@ -474,7 +474,7 @@ def _judged(
 
 
 def _cases_within(panels: Mapping[Case, Sequence[Figure]], maximum: float) -> list[Case]:
-    """The first cases whose panels are at most `maximum` together, and one at least."""
+    """Return the first cases whose panels are at most `maximum` together, and one at least."""
     total = 0
     cases: list[Case] = []
     for case, of in panels.items():
@@ -505,7 +505,7 @@ def _test_texts(test: Mapping[str, Any]) -> list[str]:
 
 
 def _stability_table(comparison: Comparison) -> Table:
-    """Means over the numbers of features; the figures' CSV has each."""
+    """Return means over the numbers of features; the figures' CSV has each."""
     groups = comparison.stability.dropna(subset="kuncheva").groupby(["dataset", "run"], sort=False)
     means = groups.agg(sets=("n_sets", "max"), kuncheva=("kuncheva", "mean"), jaccard=("jaccard", "mean"))
     columns = {"data set": "", "run": "", "sets": ",", "Kuncheva": ".3f", "Jaccard": ".3f"}
@@ -548,12 +548,12 @@ def _asset(name: str) -> str:
 
 
 def _csv_link(frame: pd.DataFrame) -> str:
-    """Address of a data frame as CSV, within the page."""
+    """Return the address of a data frame as CSV, within the page."""
     return "data:text/csv;charset=utf-8;base64," + base64.b64encode(csv_text(frame).encode()).decode("ascii")
 
 
 def _described_svg(figure: Figure) -> Markup:
-    """A figure as an SVG element, with its description for those who do not see it."""
+    """Return a figure as an SVG element, with its description for those who do not see it."""
     from markupsafe import Markup
 
     tag, rest = inline_svg(figure).split(">", 1)

@@ -28,7 +28,9 @@ MAX_RUNS = 8
 
 
 def leading_case(comparison: Comparison, metrics: Sequence[str]) -> Case:
-    """Metric and classifier that stand for all: the first metric asked for, else `LEADING_METRIC`, else the first."""
+    """Return metric and classifier that stand for all: the first metric asked for, else `LEADING_METRIC`, else the
+    first.
+    """
     known = cases(comparison)
     for metric in (*metrics[:1], LEADING_METRIC):
         for case in known:
@@ -40,7 +42,7 @@ def leading_case(comparison: Comparison, metrics: Sequence[str]) -> Case:
 def summary(
     runs: Sequence[LabelledRun], compared: Sequence[Comparison], metrics: Sequence[str], styles: Styles
 ) -> list[Block]:
-    """The blocks that a page begins with: one a comparison, or one of the runs where nothing was evaluated."""
+    """Return the blocks that a page begins with: one a comparison, or one of the runs where nothing was evaluated."""
     if compared:
         return [
             _verdict(leading_case(comparison, metrics), runs, styles, f"-{number}")
@@ -93,7 +95,7 @@ def _verdict(case: Case, runs: Sequence[LabelledRun], styles: Styles, suffix: st
 
 
 def _order(case: Case) -> list[str]:
-    """Runs by average rank, of the same rank by their means; then those without a rank."""
+    """Return runs by average rank, of the same rank by their means; then those without a rank."""
     ranks = case.rows("ranks").set_index("run")["average_rank"]
     means = case.rows("means").groupby("run")["mean"].mean()
     sign = case.sign
@@ -167,7 +169,7 @@ def _friedman(case: Case) -> str:
 
 
 def _averaged(case: Case, row: pd.Series) -> str:
-    """Over what a mean is taken."""
+    """Return a description of the values that a mean is taken over."""
     curves = case.rows("curves")
     ks = sorted(set(curves.loc[curves["run"] == row["run"], "k"]))
     of_k = f"k = {listed(list(map(str, ks)))}"
@@ -177,7 +179,7 @@ def _averaged(case: Case, row: pd.Series) -> str:
 
 
 def _elsewhere(case: Case, selected: Sequence[str]) -> str:
-    """By how many of the other metrics the best method is the best, too."""
+    """Return a sentence on the other metrics in which the best method is also the best."""
     others = [other for other in cases(case.comparison) if other != case]
     if not others or len(selected) < 2:
         return ""
@@ -237,7 +239,7 @@ def _features(labelled: LabelledRun) -> str:
 
 
 def _quality(case: Case, order: Sequence[str], styles: Styles, name: str) -> Figure:
-    """The metric of each run; of several data sets, how far each run lies behind the best."""
+    """Return the metric of each run; of several data sets, how far each run lies behind the best."""
     means = case.rows("means").dropna(subset="mean")
     title = label = case.title
     data, what = means.assign(value=means["mean"]), f"{title} on {means['dataset'].iloc[0]}, best first"
@@ -270,7 +272,7 @@ def _values_by_run(
     form: str = ".3f",
     name: str,
 ) -> Figure:
-    """A mean of every run: of one data set with ± std, of several with a small dot for each."""
+    """Return a mean of every run: of one data set with ± std, of several with a small dot for each."""
     data = data[["run", "dataset", "value", "std"]]
     runs = [run for run in order if run in set(data["run"])]
     one = data["dataset"].nunique() == 1

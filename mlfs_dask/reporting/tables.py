@@ -73,7 +73,7 @@ class Table:
     footer: Sequence[Sequence[Any]] = ()
 
     def cells(self, rows: Sequence[Sequence[Any]] | None = None) -> list[list[Cell]]:
-        """Its rows, or the footer's, as they are written."""
+        """Return its rows, or the footer's, as they are written."""
         forms = self.columns.values()
         return [list(map(cell, row, forms)) for row in (self.rows if rows is None else rows)]
 
@@ -91,7 +91,7 @@ class Table:
 
 
 def cell(value: Any, form: str = "") -> Cell:
-    """A value as it is written: words, or a number by a format, in "seconds" or in "bytes".
+    """Return a formatted value: words, or a number by a format, in "seconds" or in "bytes".
 
     >>> [cell(value, "bytes").text for value in (345126, 60817408, 0, None)]
     ['337 KiB', '58 MiB', 'none', '']
@@ -184,24 +184,24 @@ class Case:
         return next(each for each in tests if (each["metric"], each["classifier"]) == (self.metric, self.classifier))
 
     def rows(self, table: str) -> pd.DataFrame:
-        """Its rows of a table of the comparison."""
+        """Return its rows of a table of the comparison."""
         frame: pd.DataFrame = getattr(self.comparison, table)
         return frame[(frame["metric"] == self.metric) & (frame["classifier"] == self.classifier)]
 
 
 def cases(comparison: Comparison) -> list[Case]:
-    """Pairs of metric and classifier, in the order in which they were evaluated."""
+    """Return the pairs of metric and classifier, in the order in which they were evaluated."""
     frame = comparison.means[["metric", "classifier"]].drop_duplicates()
     return [Case(metric, classifier, comparison) for metric, classifier in frame.itertuples(index=False, name=None)]
 
 
 def methods_of(comparison: Comparison) -> dict[str, str]:
-    """The method of each run, by its label, in the order asked for."""
+    """Return the method of each run, by its label, in the order asked for."""
     return {str(run["run"]): run["method"] for run in comparison.record["runs"]}
 
 
 def comparison_table(case: Case) -> Table:
-    """Mean ± standard deviation of every run on every data set, average ranks and win/tie/loss beneath.
+    """Return the mean ± standard deviation of every run on every data set, average ranks and win/tie/loss beneath.
 
     Win/tie/loss is that of the control against each other run where a control was named, otherwise that of each
     run against all others together.
@@ -230,7 +230,7 @@ def comparison_table(case: Case) -> Table:
 
 
 def metrics_table(comparison: Comparison, shown: Sequence[Case]) -> Table:
-    """Mean ± standard deviation of every run by every metric, on the one data set that was compared.
+    """Return the mean ± standard deviation of every run by every metric, on the one data set that was compared.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ def _mean_cell(row: object) -> Cell:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Words as a list in a sentence.
+    """Return words as a list in a sentence.
 
     >>> listed(["a", "b", "c"])
     'a, b and c'
@@ -267,7 +267,7 @@ def listed(words: Sequence[str]) -> str:
 
 
 def first_of(names: Sequence[str]) -> str:
-    """The first of some names, in a sentence.
+    """Return the first of some names, in a sentence.
 
     >>> first_of(["a", "b", "c", "d", "e", "f", "g"])
     'a, b, c, d, e and 2 more'
@@ -277,7 +277,7 @@ def first_of(names: Sequence[str]) -> str:
 
 
 def csv_text(frame: pd.DataFrame) -> str:
-    """A data frame as CSV; numbers read back to the same bits, undefined values are empty."""
+    """Return a data frame as CSV; numbers read back to the same bits, undefined values are empty."""
     stream = io.StringIO()
     frame.to_csv(stream, index=False, lineterminator="\n")
     return stream.getvalue()

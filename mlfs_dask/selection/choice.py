@@ -102,7 +102,7 @@ def choose(
     Parameters
     ----------
     question : Question
-    passes : Passes
+    readings : Readings
         Passes of the fit.
     outcome : Scores
     pairs : Pairs, optional

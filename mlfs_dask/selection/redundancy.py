@@ -77,7 +77,7 @@ def find_clusters(
 
     Parameters
     ----------
-    passes : Passes
+    readings : Readings
         Passes of the fit; the features in `readings.kept` are always representatives.
     ranking : int64 array
         Eligible features, best first.

@@ -18,7 +18,9 @@ _DECLARED = re.compile(r'^@method\(\s*"([^"]+)".*?^class (\w+)', re.MULTILINE | 
 
 @functools.cache
 def _declared() -> dict[str, str]:
-    """Name on the command line -> module and class. Files are read, and none is imported before it is asked for."""
+    """Return name on the command line -> module and class. Files are read, and none is imported before it is asked
+    for.
+    """
     package = Path(__file__).parent.parent
     # `auto` judges the others: it is one of evaluation's experiments.
     files = [*package.glob("selectors/*.py"), package / "evaluation" / "auto.py"]

@@ -209,14 +209,14 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
     graph: Annotated[
         GraphKind,
         Param(
-            'Graph of near rows. "anchors": rows are near that belong to the same anchors; memory does not '
+            'Graph of near rows. "anchors": rows that belong to the same anchors are near; memory does not '
             'grow with the number of rows. "exact": the paper\'s graph, with X and the predictions in the '
             'memory of this process. "auto": "exact" up to 20 000 rows.'
         ),
     ] = "auto"
     n_anchors: Annotated[
         int,
-        Param("Number of anchors; at most a quarter of the rows, and fewer where 32 MiB do not hold Z'X of as many."),
+        Param("Number of anchors; at most a quarter of the rows, and fewer if Z'X would exceed 32 MiB."),
     ] = 300
     anchor_neighbors: Annotated[int, Param("Number of nearest anchors to which a row belongs.")] = 5
     k_p: Annotated[int, Param("Number of neighbours of a label in the graph of labels; at most q − 2.")] = 5
@@ -227,7 +227,7 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
             "without a positive one, as in the paper's experiments."
         ),
     ] = "coded"
-    standardise: Annotated[bool, Param("Whether every feature is divided by its standard deviation.")] = True
+    standardise: Annotated[bool, Param("Divide every feature by its standard deviation.")] = True
     inner_iterations: Annotated[
         int,
         Param(
@@ -249,8 +249,8 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
     gram_cap: Annotated[
         int,
         Param(
-            "Largest number of features for which X'X is formed and factorised. With more features the solve "
-            "for W goes on from one iteration to the next.",
+            "Largest number of features for which X'X is formed and factorised. With more features the solve for W "
+            "continues over the iterations.",
             least=0,
         ),
     ] = 4096
@@ -389,7 +389,7 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
         return RowPrediction(*small, float(self.theta), self.anchor_neighbors, fixed.duplicates, zeros)
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
-        """W without a graph of rows; the first anchors are placed on the sample's [F, X W]."""
+        """Return W without a graph of rows; the first anchors are placed on the sample's [F, X W]."""
         products, duplicates, M, d = results["moments"], fixed.duplicates, results["M"], len(fixed.centre)
         q, regression = duplicates.count, self._regression(fixed)
         regression.direction = M if fixed.sketch is not None else None
@@ -636,7 +636,7 @@ class _Loop:
         return trace.change <= self.method.tol and trace.values["solver_residual"][-1] <= uncorrelated.RESIDUAL_TOL
 
     def _update_W(self) -> None:
-        """Algorithm 1: W by Eq. 14, D by Eq. 9, in turn."""
+        """Alternate W by Eq. 14 and D by Eq. 9, as in Algorithm 1."""
         M = self.X.backward(self.F - self.F.mean(axis=0))
         R = self._regression_gram()
         diagonal = 0.0 if R is None else np.diag(R).copy()
@@ -684,7 +684,7 @@ class _Loop:
         )
 
     def _update_F(self) -> None:
-        """F by Eq. 17."""
+        """Update F by Eq. 17."""
         self.F, steps = propagate_labels(
             self.F,
             self.XW + self.Y,  # C; X is centred
@@ -745,7 +745,7 @@ class _Loop:
         save_if_due(self.checkpoint, arrays, self.trace)
 
     def _restore(self, state: State) -> None:
-        """Go on from a state; the graphs follow from F and X W."""
+        """Continue from a state; the graphs follow from F and X W."""
         self.F, self.W, self.XW, self.D = (state.arrays[name] for name in ("F", "W", "XW", "D"))
         self.projection = Projection(self.W, 0, 0, 0.0, state.arrays["values"], state.arrays["vectors"])
         self.trace = LoopTrace(**state.facts["trace"])

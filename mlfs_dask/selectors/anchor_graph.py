@@ -76,7 +76,9 @@ class AnchorGraph:
         return Anchors(placeholder(self.count, self.profile.d), d, d, self.neighbors, combined=self.combined)
 
     def place(self, X: Matrix, scaling: Scaling, count: int | None = None) -> Anchors:
-        """At most `count` anchors, by default all, among rows of the sample, shape (rows, d), as they were read."""
+        """Return at most `count` anchors, by default all, among rows of the sample, shape (rows, d), as they were
+        read.
+        """
         points = standardised_points(X, scaling)
         with runtime.stage("placing anchors"):
             centres = place_anchors(points, min(count or self.count, points.shape[0]), self.seed)
@@ -86,7 +88,8 @@ class AnchorGraph:
 
 
 def standardised_points(X: Matrix, scaling: Scaling) -> Matrix:
-    """Rows of a sample as `scaling` gives them: sparse where fewer than half of the values are not 0, else dense.
+    """Return the rows of a sample as `scaling` gives them: sparse where fewer than half of the values are not 0,
+    else dense.
 
     Sparse rows are not centred. Anchors are placed in single precision, where centring changes the rounding and with it
     ties. Whether rows are sparse here depends on their values and not on how X is stored, so that dense and sparse X

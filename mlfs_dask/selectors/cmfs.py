@@ -117,7 +117,7 @@ class CMFS(Loop[Fixed, At]):
     n_latent: Annotated[int | None, Param("Number of latent labels, at most q; by default half of q, at least 1.")] = (
         None
     )
-    n_label_sets: Annotated[int, Param("Largest number of label sets whose rows are joined in the graph.")] = 300
+    n_label_sets: Annotated[int, Param("Largest number of label sets whose rows are connected in the graph.")] = 300
     tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 0.001
     max_iter: MaxIter = 60
     missing: Missing = "error"
@@ -161,7 +161,7 @@ class CMFS(Loop[Fixed, At]):
         return Fixed(scaling.centre, scaling.factor, keys, pairs, share, float(n), squares, alpha)
 
     def _rows(self, fixed: Fixed, at: At, start: Array | None = None) -> Statistic:
-        """Statistic of V, with features less their offsets."""
+        """Return the statistic of V, with features less their offsets."""
         shift = np.divide(at.offset, fixed.factor, out=np.zeros_like(at.offset), where=fixed.factor > 0)
         scaling = Scaling(fixed.centre + shift, fixed.factor)
         sets = LabelSets(fixed.keys) if len(fixed.keys) else None
@@ -171,7 +171,7 @@ class CMFS(Loop[Fixed, At]):
         return AtShares(rows, fixed.share)
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
-        """B of a non-negative factorisation of Y, and A for the V of this factorisation."""
+        """Return the b of a non-negative factorisation of Y, and A for the V of this factorisation."""
         d, m, q = len(fixed.centre), len(fixed.keys), len(fixed.pairs)
         nothing = At(np.zeros((d, 0)), np.zeros(d), np.zeros((0, q)), np.zeros((m, 0)), 0.0)
         B, sums = first_factors(
@@ -198,7 +198,7 @@ class CMFS(Loop[Fixed, At]):
         return self._step(fixed, at, sums[0])
 
     def _step(self, fixed: Fixed, at: At, sums: LatentSums) -> At:
-        """Steps of B, of A with the offsets of the features, and U for the V of `sums`."""
+        """Return the steps of B, of A with the offsets of the features, and U for the V of `sums`."""
         B, largest = at.B, float(np.linalg.eigvalsh(sums.VV)[-1])
         for _ in range(LABEL_STEPS if largest > 0 else 0):
             B = unit_rows(B - (sums.VV @ B - sums.VY) / largest)

@@ -250,7 +250,7 @@ class Method:
 
         Parameters
         ----------
-        passes : Passes
+        readings : Readings
         mean, spread : float64 array, shape (d,)
             Not finite where a value is not. The spread (sum of squared deviations, or range) of a constant is 0.
         """
@@ -273,13 +273,13 @@ class Method:
         )
 
     def examine_moments(self, readings: Readings, mean: Array, m2: Array) -> None:
-        """As `examine_features`, and refuse features whose variance has less than six digits beside their mean squared.
+        """Call `examine_features`, and refuse features whose variance would have fewer than six digits.
 
         A sparse X is summed about zero, for X'X and Y'X as for distances of rows; a dense one is shifted first.
 
         Parameters
         ----------
-        passes : Passes
+        readings : Readings
         mean, m2 : float64 array, shape (d,)
             Means, and sums of squared deviations.
         """
@@ -305,13 +305,13 @@ class Method:
 
 @dataclass_transform(kw_only_default=True)
 def family(cls: type[_M]) -> type[_M]:
-    """Class decorator: a base class of methods, with the parameters that they share."""
+    """Return a class decorator for a base class of methods, with the parameters that they share."""
     return dataclass(kw_only=True, eq=False, repr=False)(cls)
 
 
 @dataclass_transform(kw_only_default=True)
 def method(name: str, title: str, *, paper: str, doi: str) -> Callable[[type[_M]], type[_M]]:
-    """Class decorator: a published method.
+    """Return a class decorator for a published method.
 
     Parameters
     ----------

@@ -119,7 +119,7 @@ class Plan:
         Estimate of the whole job (`timing.estimate_seconds`); None where nothing was measured.
     typical_seconds : (float, float) or None
         Of a method with a loop, from the least and the most iterations on real data.
-    passes : mapping of str to ReadingPlan
+    readings : mapping of str to ReadingPlan
         What `Readings` runs, by the name of the pass.
     """
 
@@ -137,7 +137,7 @@ class Plan:
     readings: Mapping[str, ReadingPlan] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, for `run.json` and `--json`."""
+        """Return plain data, for `run.json` and `--json`."""
         values = dict(vars(self))
         del values["readings"]
         return {**values, "arrays": dict(self.arrays), "notes": list(self.notes)}
@@ -231,7 +231,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
 def _with_threads_that_fit(
     planned: ReadingPlan, source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources, room: int
 ) -> ReadingPlan:
-    """A pass in process, with fewer threads where it would not fit beside the arrays that are held."""
+    """Return a pass in process, with fewer threads where it would not fit beside the arrays that are held."""
     for threads in range(planned.threads - 1, 0, -1):
         if planned.peak_worker_bytes <= room:
             break
@@ -287,7 +287,7 @@ class Names:
     column: Callable[[str], Sequence[Any]] | None = None
 
     def first_feature(self, flagged: NDArray[np.bool_]) -> str | int:
-        """Name of the first flagged feature, or its index where features have no names."""
+        """Return the name of the first flagged feature, or its index where features have no names."""
         f = int(np.flatnonzero(flagged)[0])
         return f if self.features is None else str(self.features[f])
 

@@ -120,7 +120,9 @@ class CountingSelector(OneReading):
         return rank(entropies)[: self._n_counted(len(entropies))]
 
     def _statistic(self, **fields: Any) -> CountScores:
-        """The statistic that counts all features at once, from the fields of `ContingencyCounts`; of information."""
+        """Return the statistic that counts all features at once, from the fields of `ContingencyCounts`; of
+        information.
+        """
         return CountScores(**fields, formula=_total_information, formula_key="information")
 
     # ------------------------------------------------------------------ plan
@@ -172,7 +174,7 @@ class CountingSelector(OneReading):
     def _code_readings(
         self, source: Profile | RowSource, book: CodeBook
     ) -> tuple[list[Reading | str], str, dict[str, int]]:
-        """Steps until codes are known, what the driver holds from then on, and the size letters."""
+        """Return steps until codes are known, what the driver holds from then on, and the size letters."""
         profile = profile_of(source)
         reading = self._code_reading(source)
         statistics = () if reading is None else reading.statistics
@@ -376,7 +378,9 @@ class CountingSelector(OneReading):
         return [CountResults(scores, entropy, *of_all) for scores, entropy in results]
 
     def _warnings(self, features: FeatureInfo, feature_entropy: Array, label_entropies: Array) -> list[Warning]:
-        """Warnings of features, or labels, that are all the same in every row, and of crowded codes of equal width."""
+        """Return the warnings of features, or labels, that are all the same in every row, and of crowded codes of
+        equal width.
+        """
         d, q = len(feature_entropy), len(label_entropies)
         constant, constant_labels = (
             int(np.count_nonzero(entropy == 0)) for entropy in (feature_entropy, label_entropies)

@@ -295,7 +295,7 @@ def screen_scores(A: Array, S: Array, n: int | float) -> Array:
 
 
 def screen_order(screen: Array) -> NDArray[np.int64]:
-    """Place of every feature in the order of the screen, ties (up to rounding) by lower index.
+    """Return the place of every feature in the order of the screen, ties (up to rounding) by lower index.
 
     >>> screen_order(np.array([0.5, -1.0, 0.5]))
     array([1, 0, 2])
@@ -342,7 +342,7 @@ def combined_scores(
     residual: Array,
     screen: Array,
 ) -> Array:
-    """One score for all features: the chosen ones in [1, 2], the others in [0, 0.5].
+    """Return one score for all features: the chosen ones in [1, 2], the others in [0, 0.5].
 
     Parameters
     ----------

@@ -295,7 +295,7 @@ class GLFS(InMemory, Loop[Fixed, At]):
         label_groups: Array,
         start: Arrays | None = None,
     ) -> ExactFit:
-        """A step of W, one of M and latent labels in turn, until the objective changes little.
+        """Return a step of W, one of M and latent labels in turn, until the objective changes little.
 
         As in the program main_function.m of GLFS, a group of n_g rows is centred by the first n_g rows and columns of
         the centring matrix of all rows, and the objective counts the weights that are not 0 in place of ‖W‖₁.
@@ -351,7 +351,9 @@ class GLFS(InMemory, Loop[Fixed, At]):
 
 
 def _latent(P: Array, Y: Array, mean: Array, a: Array, values: Array, E: Array, n: int) -> Array:
-    """Z of (I − 11'/n + diag a) Z + Z C² = (I − 11'/n) P + a m' + Y C for the rows of a group, by its eigenvectors."""
+    """Return the z of (I − 11'/n + diag a) Z + Z C² = (I − 11'/n) P + a m' + Y C for the rows of a group, by its
+    eigenvectors.
+    """
     right = (P - P.sum(axis=0) / n + a * mean) @ E + values * (Y @ E)
     diagonal = 1.0 + a + values**2
     solved, ones = right / diagonal, 1.0 / diagonal

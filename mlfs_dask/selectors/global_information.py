@@ -207,7 +207,9 @@ class GlobalSelector(CountingSelector):
         )
 
     def _read_landmarks(self, readings: Readings, book: CodeBook, landmarks: NDArray[np.intp]) -> Array:
-        """Information of all features with landmarks in bits, shape (d, r), from as many passes as memory needs."""
+        """Return the information of all features with landmarks in bits, shape (d, r), from as many passes as memory
+        needs.
+        """
         profile, r = readings.source.profile, len(landmarks)
         count = partners_of_a_reading(readings.source, readings.resources, book, r, with_labels=False)
         C = np.empty((profile.d, r))
@@ -312,7 +314,9 @@ class _SimplexSelector(GlobalSelector):
         return f"{simplex.MATRICES + 2} {'q d' if self.needs_label_pairs else 'd'} + 1.25 f f + 0.5 r d + 4 r r"
 
     def _weigh(self, terms: InformationTerms) -> Scores:
-        """Weights of the features that have more than one code: another, which shares nothing, would attract weight."""
+        """Return the weights of the features that have more than one code: another, which shares nothing, would
+        attract weight.
+        """
         informative = np.flatnonzero(terms.entropy)
         d = len(terms.entropy)
         if len(informative) in (0, d):
@@ -460,8 +464,8 @@ class QPMLFS(_SimplexSelector):
     alpha: Annotated[
         float | None,
         Param(
-            "Weight of relevance beside redundancy. By default mean(Q) / (mean(Q) + mean(r)), with which both "
-            "terms weigh as much.",
+            "Weight of relevance beside redundancy. By default mean(Q) / (mean(Q) + mean(r)), which gives both "
+            "terms equal weight.",
             most=1,
         ),
     ] = None

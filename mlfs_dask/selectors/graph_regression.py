@@ -148,11 +148,11 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
     # ------------------------------------------------------------------ for methods
 
     def quadratic(self, fixed: Fixed, at: At, sums: SystemSums) -> Array:
-        """Of the step for W: X'X, and what a method adds."""
+        """Return the statistics of the step for W: X'X, and those that a method adds."""
         return fixed.gram
 
     def further_terms(self, fixed: Fixed, at: At, sums: SystemSums) -> float:
-        """Of the objective."""
+        """Return the values of the objective."""
         return 0.0
 
     @property
@@ -171,7 +171,9 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
     # ------------------------------------------------------------------ the method
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
-        """The best labels where W = 0 and anchors begin with one value, so that rows are near one by the features."""
+        """Return the best labels where W = 0 and anchors begin with one value, so that rows are near one by the
+        features.
+        """
         C = self.place(job, fixed.scaling, results).centres
         W = np.zeros((len(fixed.centre), len(fixed.share)))
         unit = 1.0 / SMOOTHING if self.counts_distances else 1.0  # e = 1, which is of the size of the labels

@@ -86,7 +86,7 @@ class LaplacianScore(InMemory, OneReading):
     graph: Annotated[
         GraphKind,
         Param(
-            'Graph of near rows. "anchors": rows are near that belong to the same anchors; memory does not '
+            'Graph of near rows. "anchors": rows that belong to the same anchors are near; memory does not '
             'grow with the number of rows. "exact": the paper\'s graph of nearest rows, with X in the memory '
             'of this process. "auto": "exact" up to 20 000 rows.'
         ),
@@ -184,7 +184,8 @@ class LaplacianScore(InMemory, OneReading):
 
 
 def laplacian_scores(X: Matrix, *, moments: FeatureMoments, n_neighbors: int, lambda_: float | None) -> Array:
-    """Laplacian score of every feature, turned so that larger is better: 1 − L, shape (d,); 0 for a constant one.
+    """Return the laplacian score of every feature, turned so that larger is better: 1 − L, shape (d,); 0 for a
+    constant one.
 
     Parameters
     ----------
@@ -287,7 +288,7 @@ def _edges(near: _Neighbourhoods, rows: NDArray[np.intp], distances: Array, widt
 
 
 def _column_products(A: Matrix, B: Matrix) -> Array:
-    """Sum of a·b over the rows, for every column of A and B."""
+    """Return the sum of a·b over the rows, for every column of A and B."""
     if sp.issparse(A):
         return np.asarray(A.multiply(B).sum(axis=0)).ravel()
     sums: Array = np.einsum("if,if->f", A, B)

@@ -215,7 +215,8 @@ def column_moments(X: Matrix) -> tuple[Array, Array]:
 
 
 def distinct_columns(X: Matrix) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Columns no two of which are equal, in an order that follows from their values, and each column's place there.
+    """Return columns no two of which are equal, in an order that follows from their values, and each column's place
+    there.
 
     Examples
     --------

@@ -121,7 +121,9 @@ class LoopMethod(Method):
     def _result(
         self, job: Readings, scores: Array, trace: LoopTrace, extra: dict[str, Any], positives: NDArray[np.int64]
     ) -> Scores:
-        """The scores, with the trace of the loop for the record; `positives` are the rows that have each label."""
+        """Return the scores, with the trace of the loop for the record; `positives` are the rows that have each
+        label.
+        """
         extra = {**trace.values, **trace.penalties, **extra}
         early = trace.converged and self.stops_early
         if early:
@@ -197,7 +199,7 @@ class Loop(LoopMethod, Generic[F, A]):
         return fixed
 
     def start(self, job: Readings, fixed: F, results: Mapping[str, Any], trace: LoopTrace) -> A:
-        """The first `At`. May make passes; is not called where a checkpoint has an `At`."""
+        """Return the first `At`. May make passes; is not called where a checkpoint has an `At`."""
         raise NotImplementedError
 
     def reading(self, fixed: F, at: A) -> Sequence[Statistic]:
@@ -217,7 +219,7 @@ class Loop(LoopMethod, Generic[F, A]):
         raise NotImplementedError
 
     def loop_scores(self, fixed: F, at: A) -> Array:
-        """Scores, shape (d,), for the `At` of the last pass: by default the norms of the rows of its W."""
+        """Return scores, shape (d,), for the `At` of the last pass: by default the norms of the rows of its W."""
         return row_norms(vars(at)["W"])
 
     def facts(self, fixed: F, at: A) -> dict[str, Any]:
@@ -333,7 +335,7 @@ class Loop(LoopMethod, Generic[F, A]):
 
 
 def shapes_of(record: type) -> dict[str, str]:
-    """Shape in size letters of every field of a record that tells it."""
+    """Return shape in size letters of every field of a record that tells it."""
     hints = typing.get_type_hints(record, include_extras=True)
     notes = {field.name: getattr(hints[field.name], "__metadata__", ()) for field in dataclasses.fields(record)}
     return {name: note[0] for name, note in notes.items() if note}

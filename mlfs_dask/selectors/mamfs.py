@@ -91,9 +91,9 @@ class MAMFS(CountingSelector):
 
     on_features = "No subset has more."
     n_population: Annotated[int, Param("Number of subsets that survive a generation.", least=2)] = 20
-    n_judged: Annotated[int, Param("Number of subsets that are judged; the last generation of 6 is judged whole.")] = (
-        300
-    )
+    n_judged: Annotated[
+        int, Param("Number of subsets that are evaluated; the last generation of 6 is evaluated as a whole.")
+    ] = 300
     n_sampled: Annotated[int, Param("Number of rows of the sample, at least 256; a fifth of them is held out.")] = 16384
     bins: Bins = 2
     binning: Binning = "auto"
@@ -215,7 +215,8 @@ class MAMFS(CountingSelector):
 
 
 def score_population(found: Population, relevance: Array, redundancy: Callable[[int], Array]) -> Array:
-    """Scores of features: from 2 to 3 by J in the best subset, below 2 by the share of subsets that have a feature.
+    """Return the scores of features: from 2 to 3 by J in the best subset, below 2 by the share of subsets that have
+    a feature.
 
     Examples
     --------
@@ -274,7 +275,9 @@ class CodedRows:
         return CodedRows(indicators, self.Y, self.n_codes[features], offset, self.reference[features])
 
     def partition_keys(self) -> NDArray[np.uint64]:
-        """A key of each feature, equal where codes part the rows alike, as of a 0/1 feature and its complement."""
+        """Return a key of each feature, equal where codes part the rows alike, as of a 0/1 feature and its
+        complement.
+        """
         n, d = self.indicators.shape[0], len(self.n_codes)
         hashes = bits_of_rows(np.arange(n))
         sums = np.concatenate([[np.uint64(0)], np.cumsum(hashes[self.indicators.indices], dtype=np.uint64)])
@@ -327,7 +330,8 @@ class CodedRows:
 def judge_by_naive_bayes(
     rows: CodedRows, counts: Counts, n_codes: NDArray[np.int64]
 ) -> Callable[[NDArray[np.intp]], float]:
-    """Hamming loss, on known labels of some rows, of naive Bayes on some features that has learnt from all other rows.
+    """Return the Hamming loss, on known labels of some rows, of naive Bayes on some features, learnt from all
+    other rows.
 
     Parameters
     ----------

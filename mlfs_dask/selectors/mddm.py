@@ -62,7 +62,7 @@ class MDDM(ProductFilter):
             "that repeats others adds less."
         ),
     ] = "projection"
-    n_components: Annotated[int | None, Param("Number of directions that count; by default all q.")] = None
+    n_components: Annotated[int | None, Param("Number of directions; by default all q.")] = None
     mu: Annotated[
         float,
         Param(
@@ -71,9 +71,7 @@ class MDDM(ProductFilter):
             below=1,
         ),
     ] = 0.5
-    standardise: Annotated[
-        bool, Param("Whether features are scaled to unit variance; the paper only centres them.")
-    ] = True
+    standardise: Annotated[bool, Param("Scale features to unit variance; the paper only centres them.")] = True
     gram_cap: Annotated[
         int, Param('Largest number of features for which "subspace" forms X\'X; more features are refused.', least=0)
     ] = 4096

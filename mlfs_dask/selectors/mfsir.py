@@ -153,13 +153,13 @@ class MFSIR(InMemory, Loop[Fixed, At]):
     graph: Annotated[
         GraphKind,
         Param(
-            'Graph of near rows. "anchors": rows are near that belong to the same anchors; memory does not '
+            'Graph of near rows. "anchors": rows that belong to the same anchors are near; memory does not '
             'grow with the number of rows. "exact": the paper\'s graph, with X, Y and V in the memory of this '
             'process. "auto": "exact" up to 20 000 rows.'
         ),
     ] = "auto"
     n_anchors: Annotated[
-        int, Param("Number of anchors; at most a quarter of the rows, and fewer where 32 MiB do not hold as many.")
+        int, Param("Number of anchors; at most a quarter of the rows, and fewer if they would exceed 32 MiB.")
     ] = 300
     anchor_neighbors: Annotated[int, Param("Number of nearest anchors to which a row belongs.")] = 3
     lambda_: Annotated[
@@ -310,7 +310,8 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         return anchors, gamma
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
-        """B of a non-negative factorisation of Y, and steps from G = 1 and H = 0 for the V of this factorisation.
+        """Return the b of a non-negative factorisation of Y, and steps from G = 1 and H = 0 for the V of this
+        factorisation.
 
         All features begin alike and weights may take either sign; a random start would show in the ranking. The size of
         G does not matter: the step of each factor is scaled by the size of the other.
@@ -339,7 +340,7 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         return AtShares(rows, fixed.share)
 
     def _start_rows(self, fixed: Fixed, both: Array) -> Statistic:
-        """Statistic of the first V, max(Y both, 0)."""
+        """Return the statistic of the first V, max(Y both, 0)."""
         d, q, m = len(fixed.centre), len(fixed.pairs), len(fixed.centres)
         return self._rows(fixed, np.zeros((d, 0)), np.zeros((0, q)), np.zeros((m, 0)), both)
 
@@ -368,7 +369,7 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         return after
 
     def _step(self, fixed: Fixed, at: At, sums: LatentSums) -> At:
-        """Steps of B, G and H for the V of `sums`."""
+        """Return the steps of B, G and H for the V of `sums`."""
         B, gram = at.B, fixed.gram if len(fixed.gram) else None
         constant = float(np.linalg.eigvalsh(sums.VV)[-1])
         for _ in range(self.label_steps if self.alpha > 0 and constant > 0 else 0):

@@ -130,7 +130,8 @@ class MIFS(InMemory, AnchoredRegression):
     def _fit_exactly(
         self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, start: Arrays | None = None
     ) -> ExactFit:
-        """Steps of V, B and W in turn along their gradients, that of B without its α, until the objective settles.
+        """Return the steps of V, B and W in turn along their gradients, that of B without its α, until the objective
+        settles.
 
         As in MIFS_train.m of MLC_toolbox (K. Kimura), for the authors' program was not to be had.
 

@@ -156,7 +156,8 @@ class MLACO(OneReading):
 def _distinct(
     correlation: Array, features: NDArray[np.intp], relevance: Array, pheromone: Array
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Features of which none is a linear function of another, best first, and the place of each feature among them.
+    """Return the features of which none is a linear function of another, best first, and the place of each feature
+    among them.
 
     Parameters
     ----------
@@ -184,7 +185,9 @@ def _label_correlations(sums: LabelMoments) -> Array:
 
 
 def _divided(products: Array, of_features: Array, of_labels: Array) -> Array:
-    """Absolute products of labels and features divided by the lengths of both, of which the squares are given."""
+    """Return the absolute products of labels and features divided by the lengths of both, of which the squares are
+    given.
+    """
     lengths = np.sqrt(of_labels * of_features)
     result: Array = np.divide(np.abs(products), lengths, out=np.zeros_like(products), where=lengths > 0)
     return result

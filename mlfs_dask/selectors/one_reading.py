@@ -105,7 +105,9 @@ class OneReading(Method):
         return results
 
     def scores(self, *_: Any, **results: Any) -> Array | Scores:
-        """Scores of all features from the results by name, which may be changed, and k. A constant feature has 0."""
+        """Return the scores of all features from the results by name, which may be changed, and k. A constant
+        feature has 0.
+        """
         raise NotImplementedError
 
     def association(self, *_: Any, **results: Any) -> Array | None:

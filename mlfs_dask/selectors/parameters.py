@@ -370,7 +370,7 @@ Resamples: TypeAlias = Annotated[
 
 Absolute: TypeAlias = Annotated[
     bool,
-    Param("Whether the weight of the penalty is absolute. Else it is relative to the least weight at which W = 0."),
+    Param("Take the weight of the penalty as absolute. By default it is relative to the least weight at which W = 0."),
 ]
 
 GramCap: TypeAlias = Annotated[

@@ -117,7 +117,8 @@ class _ClassFilter(ProductFilter):
 
 
 def _class_scatters(sums: LabelMoments, classes: FeatureMoments) -> tuple[Array, Array]:
-    """Scatters of each feature, of shape (d,), over the rows of every label, each counted for each of its labels.
+    """Return the scatters of each feature, of shape (d,), over the rows of every label, each counted for each of its
+    labels.
 
     Returns
     -------

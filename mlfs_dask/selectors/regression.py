@@ -73,7 +73,8 @@ class Regression(OneReading):
         return zero or super().warnings(job, outcome, results)
 
     def system(self, sums: LabelMoments, gram: Array, factor: Array | None = None) -> tuple[Array, Array]:
-        """X'X and X'(Y − mean) of features scaled by `factor`, in the place of their sums, shapes (d, d) and (d, q).
+        """Return X'X and X'(Y − mean) of features scaled by `factor`, in the place of their sums, shapes (d, d) and
+        (d, q).
 
         By default features are standardised over the rows of the sums.
         """
@@ -97,7 +98,8 @@ class Regression(OneReading):
 
 
 def penalty_weight(method: Any, name: str, critical: float, facts: dict[str, Any]) -> float:
-    """The weight of a penalty as it is, of which `name` is the parameter; `critical` is the least at which W = 0.
+    """Return the weight of a penalty as it is, of which `name` is the parameter; `critical` is the least at which W
+    = 0.
 
     The two become facts for the record.
     """

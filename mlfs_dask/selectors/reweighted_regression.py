@@ -72,7 +72,7 @@ class ReweightedRegression(Loop[F, At]):
         return Cost(steps=[Reading(START, tuple(self.reading(fixed, at)))])
 
     def quadratic(self, fixed: F) -> Array | None:
-        """The quadratic form of W, (d, d), if there is one."""
+        """Return the quadratic form of W, (d, d), if there is one."""
         return None
 
     def zero(self, fixed: Any) -> At:
@@ -108,7 +108,7 @@ class ReweightedRegression(Loop[F, At]):
         return self.step(fixed, at, sums[0], self.power)
 
     def step(self, fixed: Any, at: At, sums: WeightedSums, power: float) -> At:
-        """W and the weights of the features in turn, and b."""
+        """Return W and the weights of the features, updated in turn, and b."""
         G, B = sums.centred()
         B[:, ~fixed.varies] = 0.0  # what rounding leaves of it
         quadratic = self.quadratic(fixed)

@@ -69,7 +69,9 @@ class SampledMethod(OneReading):
 
 
 def _spread(features: FeatureInfo) -> Array:
-    """Maximum less minimum, shape (d,), 0 of a subnormal number; not finite where a value is not, or is missing."""
+    """Return the maximum less the minimum, shape (d,), 0 of a subnormal number; not finite where a value is not, or is
+    missing.
+    """
     assert features.minimum is not None
     assert features.maximum is not None
     with np.errstate(invalid="ignore", over="ignore"):

@@ -95,7 +95,7 @@ class Scores:
     shared: Array | None = None
 
     def order(self, varies: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Features, best first; those that do not vary come last, by index.
+        """Return features, best first; those that do not vary come last, by index.
 
         Parameters
         ----------
@@ -269,7 +269,8 @@ def _listed(labels: NDArray[np.intp], names: Sequence[str] | None) -> str:
 
 
 def round_scores(scores: Array, bits: int = SCORE_BITS) -> Array:
-    """Scores to `bits` significant bits. Those beyond differ by the order of summation, which depends on the chunks.
+    """Return scores to `bits` significant bits. Those beyond differ by the order of summation, which depends on the
+    chunks.
 
     Scores that are neighbours after rounding become equal: features that are copies of one another tie, also where
     their scores lie on two sides of a bound of rounding.
@@ -422,7 +423,8 @@ def rank_stability(scores: Array, k: int, varies: NDArray[np.bool_] | None = Non
 
 
 def falsely_chosen(k: int, d: int, n_resamples: int) -> float | None:
-    """Most features chosen in a share `OFTEN` of complementary halves by chance, expected; None where it says nothing.
+    """Return most features chosen in a share `OFTEN` of complementary halves by chance, expected; None where it says
+    nothing.
 
     By chance are those that are no likelier among the best k of a half than a feature drawn at random: C k²/d at most,
     of unimodal frequencies. It is told where k² ≤ d, from 20 pairs of halves on.
@@ -459,7 +461,9 @@ def unknown_labels_error(unknown: NDArray[np.integer[Any]], names: Sequence[str]
 
 
 def not_converged(text: str) -> UserWarning:
-    """The warning of a loop that ended before it converged: scikit-learn's, in a process that has scikit-learn."""
+    """Return the warning of a loop that ended before it converged: scikit-learn's, in a process that has
+    scikit-learn.
+    """
     if "sklearn.exceptions" not in sys.modules:
         return UserWarning(text)
     from sklearn.exceptions import ConvergenceWarning  # its import takes a second, which commands are spared

@@ -176,7 +176,7 @@ class SFSBLL(InMemory, GraphRegression):
     def _fit_exactly(
         self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, start: Arrays | None = None
     ) -> ExactFit:
-        """Weights, multipliers, codes and labels in turn, from random codes, as in SFS.m of SFS-BLL.
+        """Return weights, multipliers, codes and labels in turn, from random codes, as in SFS.m of SFS-BLL.
 
         Raises
         ------
@@ -282,7 +282,9 @@ class SFSBLL(InMemory, GraphRegression):
 
 
 def cosine_graph(features: ScaledMatrix, k: int) -> sp.csr_array:
-    """Cosines of each row with its k nearest ones, shape (n, n); an edge that two rows have counts the larger."""
+    """Return the cosines of each row with its k nearest ones, shape (n, n); an edge that two rows have counts the
+    larger.
+    """
     rows, centre, n = features.rows, features.centre, features.shape[0]
     indices = nearest_rows(rows, k).indices
     along = np.zeros(n) if centre is None else np.asarray(rows @ centre)

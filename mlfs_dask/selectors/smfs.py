@@ -203,8 +203,7 @@ class SMFS(InMemory, Loop[Fixed, At]):
     n_anchors: Annotated[
         int,
         Param(
-            "Number of landmark rows, or of anchors by k-means where nearness is Euclidean; at most a quarter "
-            "of the rows."
+            "Number of landmark rows, or of k-means anchors for Euclidean structures; at most a quarter of the rows."
         ),
     ] = 300
     anchor_neighbors: Annotated[int, Param("Number of landmarks to which a row belongs.")] = 5
@@ -221,26 +220,28 @@ class SMFS(InMemory, Loop[Fixed, At]):
     consistency: Annotated[
         Literal["observed", "none"],
         Param(
-            'What ties Y to the given labels. "observed": known entries stay as they are. "none": nothing, as '
+            'Relation of Y to the given labels. "observed": known entries stay as they are. "none": nothing, as '
             "published; the minimum is then P = 0 and Y = 0, which is reached within some 15 iterations."
         ),
     ] = "observed"
     standardise: Annotated[
         bool,
-        Param("Whether features have zero mean and unit variance in the regression. The forest does not depend on it."),
+        Param(
+            "Standardise features to zero mean and unit variance in the regression. The forest does not depend on it."
+        ),
     ] = True
     inner_iterations: Annotated[
         int | None,
         Param(
-            "Number of reweightings of a P-step; as published 1. By default as many as it takes until P "
-            "changes by 1 %, at most 10, and 1 where each reads X (`gram_cap=0`)."
+            "Number of reweightings of a P-step; as published 1. By default until P changes by 1 %, at most 10, "
+            "and 1 if each takes a pass over X (`gram_cap=0`)."
         ),
     ] = None
     gram_cap: Annotated[
         int,
         Param(
-            "Largest number of features for which X'SX is formed. With more features it is formed for those "
-            "that matter, at most 2048 at a time; 0: never, and conjugate gradients read X.",
+            "Largest number of features for which X'SX is formed. With more features it is formed for the "
+            "relevant ones, at most 2048 at a time; 0: never, and conjugate gradients make passes over X.",
             least=0,
         ),
     ] = 4096
@@ -273,7 +274,9 @@ class SMFS(InMemory, Loop[Fixed, At]):
     # ------------------------------------------------------------------ what it costs
 
     def _sample(self, profile: Profile) -> RowSample:
-        """The rows among which anchors are placed, or on which the forest is grown, landmarks being among them."""
+        """Return the rows among which anchors are placed, or on which the forest is grown, landmarks being among
+        them.
+        """
         if self.structure != "density":
             return self._graph(profile).sample
         row_bytes = 8 * -(-profile.nonzeros // max(profile.n, 1)) + 8 if profile.sparse else 4 * profile.d
@@ -364,7 +367,9 @@ class SMFS(InMemory, Loop[Fixed, At]):
         )
 
     def _placeholder_anchors(self, profile: Profile, m: int) -> Anchors | MassAnchors:
-        """Landmarks of the size that those of the fit have: the same balanced tree over and over, and no masses."""
+        """Return the landmarks of the size that those of the fit have: the same balanced tree over and over, and no
+        masses.
+        """
         if self.structure != "density":
             return self._graph(profile).placeholder
         leaves = min(self.max_samples, len(self._sample(profile).chosen))
@@ -618,7 +623,9 @@ class SMFS(InMemory, Loop[Fixed, At]):
 
 
 def _values_of_sample(recovery: RowRecovery, sample: SampledRows) -> Array:
-    """Anchor values for Eq. 4: Λ⁻¹Z'Y of the sampled rows, with −1 for unknown entries and for anchors without rows."""
+    """Return the values of anchors for Eq. 4: Λ⁻¹Z'Y of the sampled rows, with −1 for unknown entries and for anchors
+    without rows.
+    """
     Y, _, _ = recovery.labels(sample.Y)
     Z = recovery.anchors.weigh(sample.X)
     masses = np.asarray(Z.sum(axis=0)).ravel()[:, np.newaxis]

@@ -98,7 +98,7 @@ class SMLFS(Loop[Fixed, At]):
     ] = 0.1
     absolute: Absolute = False
     p: Annotated[float, Param("Power of the norms of rows of W in the penalty.", above=0, most=1)] = 1.0
-    n_neighbors: Annotated[int, Param("Number of nearest features to which a feature is joined.")] = 5
+    n_neighbors: Annotated[int, Param("Number of nearest features to which a feature is connected.")] = 5
     gram_cap: GramCap = GRAM_CAP
     tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 0.0001
     max_iter: MaxIter = 40
@@ -137,7 +137,7 @@ class SMLFS(Loop[Fixed, At]):
         return Fixed(sums.mean, factor, features, quadratic, labels, float(sums.n))
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
-        """A first step from W = 0, where b tells the shares of the labels; without a pass."""
+        """Return a first step from W = 0, where b tells the shares of the labels; without a pass."""
         sums = results["sums"]
         share = np.clip(sums.positives / fixed.n, 0.5 / fixed.n, 1.0 - 0.5 / fixed.n)
         slope = -sums.scaled_products(fixed.factor).T

@@ -72,9 +72,8 @@ class SPFS(OneReading):
     n_candidates: Annotated[
         int,
         Param(
-            "Largest number of features that are weighed against one another. Of more features these are the "
-            "ones that preserve most by themselves; the others follow in the order of what they preserve by "
-            "themselves."
+            "Largest number of candidates whose redundancy counts. Of more features the candidates are those "
+            "with the best scores alone; the others follow in the order of these scores."
         ),
     ] = 4096
     missing: Missing = "error"
@@ -138,7 +137,8 @@ class SPFS(OneReading):
 
 
 def preserved(sums: LabelMoments) -> Array:
-    """f'Kf of every feature, centred and of norm 1, shape (d,): Σ_l (sum of f over the rows of l)² / n_l, scaled.
+    """Return f'Kf of every feature, centred and of norm 1, shape (d,): Σ_l (sum of f over the rows of l)² / n_l,
+    scaled.
 
     The trace of Σ ff' over the features that vary is their number, that of K centred is Σ_l (1 − n_l/n).
     """
@@ -165,7 +165,7 @@ def correlations(G: Array) -> Array:
 
 
 def forward_selection(alone: Array, squares: Array) -> Array:
-    """By how much ‖R‖² falls as each feature is chosen, all of them one after another.
+    """Return the decrease of ‖R‖² as each feature is selected, one after another.
 
     Parameters
     ----------
@@ -218,6 +218,6 @@ def join_scores(scores: Array, candidates: NDArray[np.intp], alone: Array) -> Ar
 
 
 def candidate_facts(d: int, candidates: NDArray[np.intp]) -> dict[str, Any]:
-    """For the record: how many features are scored by what."""
+    """Return the number of features by the kind of their score, for the record."""
     scales = {"among the candidates": len(candidates), "alone": d - len(candidates)}
     return {"score_scales": [{"scale": scale, "features": count} for scale, count in scales.items() if count]}

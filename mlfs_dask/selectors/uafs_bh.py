@@ -123,7 +123,7 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
         return self.cost_of_start(profile, AnchorSums(anchors, profile.q))
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
-        """Values of anchors from the eigenvectors of their graph."""
+        """Return the values of anchors from the eigenvectors of their graph."""
         anchors, d = self.place(job, fixed.scaling, results), len(fixed.centre)
         graph: AnchorTotals = job.run(START, AnchorSums(anchors, job.source.profile.q))[0]
         values = spectral_values(graph, anchors.centres)[:, : self.n_bits]

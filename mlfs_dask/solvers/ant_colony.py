@@ -69,7 +69,7 @@ def _draw_starts(d: int, n_ants: int, draw: Callable[..., float]) -> NDArray[np.
 def _walk(
     attraction: Array, pheromone: Array, at: int, n_moves: int, draw: Callable[..., float], visits: Array
 ) -> None:
-    """The walk of one ant from a feature; its visits are added in place."""
+    """Walk one ant from a feature; its visits are added in place."""
     left = pheromone.copy()
     left[at] = 0.0
     weights = np.empty_like(left)

@@ -209,7 +209,7 @@ def solve_fixed(
 
 
 def descend(at: Factors, C: Array, rho: float, steps: int, normal: Callable[[Array], Array], XXW: Array) -> Array:
-    """Steps of G, then of H, each after ∇ = 2·other⊙(X'X W − C) by 1 / (2ρ·max other²).
+    """Return the steps of G, then of H, each after ∇ = 2·other⊙(X'X W − C) by 1 / (2ρ·max other²).
 
     Parameters
     ----------

@@ -109,7 +109,7 @@ class Network:
         return self.parameters[0][:, : self.q]
 
     def _forward(self, X: Array) -> tuple[Array, Array]:
-        """Predictions, (m, q), and a buffer, (m, q + h), that has the hidden layer in its last columns."""
+        """Return predictions, (m, q), and a buffer, (m, q + h), that has the hidden layer in its last columns."""
         WA, a, B, b = self.parameters
         if len(self._products) != len(X):
             self._products, self._slopes = np.empty((len(X), WA.shape[1])), np.empty((len(X), len(a)))
@@ -125,7 +125,7 @@ class Network:
         return float(np.sum(residual**2) / known)
 
     def gradients(self, X: Array, Y: Array) -> list[Array]:
-        """Of the mean squared error, by the parameters."""
+        """Return the gradients of the mean squared error by the parameters."""
         predicted, products = self._forward(X)
         residual, known = _residual(predicted, Y)
         hidden, slope = products[:, self.q :], residual * (2.0 / known)

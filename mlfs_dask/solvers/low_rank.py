@@ -57,7 +57,7 @@ class LowRankPlusDiagonal:
         return replace(self, e=self.e + value)
 
     def principal_submatrix(self, rows: NDArray[np.intp]) -> LowRankPlusDiagonal:
-        """These rows and columns."""
+        """Return these rows and columns."""
         return replace(self, F=self.F[rows], e=self.e[rows])
 
     def mean(self) -> float:
@@ -66,7 +66,7 @@ class LowRankPlusDiagonal:
         return float(self.c @ self.F.sum(axis=0) ** 2 + self.e.sum()) / d**2
 
     def diagonal(self) -> Array:
-        """Shape (d,)."""
+        """Return shape (d,)."""
         diagonal: Array = np.einsum("fr,fr,r->f", self.F, self.F, self.c) + self.e
         return diagonal
 

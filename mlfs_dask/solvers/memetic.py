@@ -138,7 +138,9 @@ def _refined(
 
 
 def _crossed(subsets: list[Subset], d: int, k: int, random: np.random.Generator) -> list[Subset]:
-    """Two children of two random subsets, which change sides at a random feature; of too many features some stay."""
+    """Return two children of two random subsets, which change sides at a random feature; of too many features some
+    stay.
+    """
     parents = random.permutation(len(subsets))
     first, second = subsets[parents[0]], subsets[parents[1 % len(parents)]]
     point = random.integers(1, d) if d > 1 else 1
@@ -152,7 +154,9 @@ def _crossed(subsets: list[Subset], d: int, k: int, random: np.random.Generator)
 
 
 def _mutated(subsets: list[Subset], d: int, k: int, random: np.random.Generator) -> Subset:
-    """A random subset with other features in the place of all, where there are as many, and some free places filled."""
+    """Return a random subset with other features in the place of all, where there are as many, and some free places
+    filled.
+    """
     subset = subsets[random.integers(len(subsets))]
     filled = int(np.count_nonzero(random.random(k - len(subset)) < FILLED))
     others = random.permutation(np.setdiff1d(np.arange(d), subset))[: len(subset) + filled]

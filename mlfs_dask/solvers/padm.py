@@ -194,7 +194,8 @@ def solve_corrected(
 
 
 def largest_of_copies(scores: Array, first: NDArray[np.intp]) -> Array:
-    """The largest score of all copies of a feature, for each of them; `first` is the first feature that each equals.
+    """Return the largest score of all copies of a feature, for each of them; `first` is the first feature that each
+    equals.
 
     Copies that came into the mask at different times have different weights: by their own residuals some would stay
     and some go.
@@ -293,5 +294,5 @@ def solve_published(
 
 
 def _ratio(part: float, whole: float, nothing: float = 0.0) -> float:
-    """Their ratio, and 0 where the whole is nothing."""
+    """Return the ratio of part to whole, 0 if the whole is 0."""
     return part / whole if whole > nothing else 0.0

@@ -143,7 +143,8 @@ def partial_p_values(
 
 
 def maximum_entropy(R: Array) -> Array:
-    """Distances s of features and their knockoffs that maximise log |2R − diag(s)| + Σ log s, 0 < s ≤ 1; shape (d,).
+    """Return the distances s of features and their knockoffs that maximise log |2R − diag(s)| + Σ log s, 0 < s ≤ 1;
+    shape (d,).
 
     By s ← min(1, √(s / diag (2R − diag(s))⁻¹)), whose fixed points are the stationary ones; the exponent is halved
     where the objective would fall.
@@ -169,7 +170,9 @@ def maximum_entropy(R: Array) -> Array:
 
 
 def _entropy(R2: Array, s: Array) -> tuple[float, Array] | None:
-    """The objective of `maximum_entropy`, and the diagonal of the inverse; None where the matrix is not definite."""
+    """Return the objective of `maximum_entropy`, and the diagonal of the inverse; None where the matrix is not
+    definite.
+    """
     M = R2.copy()
     M[np.diag_indices_from(M)] -= s
     triangle, info = linalg.lapack.dpotrf(M, lower=1, overwrite_a=1)

@@ -114,7 +114,8 @@ def solve_gram(G: Array, B: Array, beta: float, t: Array, *, start: Array | None
 
 
 def reweight(G: Array, B: Array, beta: float, P: Array, epsilon: float, power: float = 1.0) -> tuple[Array, float]:
-    """The next P, and ε: weights and P in turn, until P moves little. G and B may change from one call to the next.
+    """Return the next P, and ε: weights and P in turn, until P moves little. G and B may change from one call to the
+    next.
 
     Parameters
     ----------
@@ -145,8 +146,8 @@ def reweight(G: Array, B: Array, beta: float, P: Array, epsilon: float, power: f
 
 
 def minimise(G: Array, B: Array, beta: float, *, tol: float, max_iter: int) -> tuple[Array, list[float], bool]:
-    """P of the least tr(P'GP) − 2 tr(P'B) + β Σ (√(‖pⁱ‖² + ε²) − ε), the objective after every step, and whether it had
-    come to rest: it changed by at most `tol` of the largest that it was.
+    """Return P of the least tr(P'GP) − 2 tr(P'B) + β Σ (√(‖pⁱ‖² + ε²) − ε), the objective after every step, and
+    whether it had come to rest: it changed by at most `tol` of the largest that it was.
 
     >>> P, objective, converged = minimise(np.eye(2), np.array([[3.0], [0.5]]), 2.0, tol=1e-6, max_iter=99)
     >>> P.round(3).tolist(), converged
@@ -180,7 +181,7 @@ def _factorised(G: Array, beta: float, root: Array) -> Callable[[Array], Array]:
 
 
 def _cholesky_factor(M: Array) -> tuple[Array, bool] | None:
-    """For `cho_solve`; None where M is singular, or nearly."""
+    """Return the factor of M for `cho_solve`; None if M is singular or nearly singular."""
     try:
         factor = linalg.cho_factor(M, lower=True, check_finite=False)
     except linalg.LinAlgError:
@@ -193,7 +194,9 @@ def _cholesky_factor(M: Array) -> tuple[Array, bool] | None:
 def _solve_strong(
     G: Array, B: Array, beta: float, root: Array, weak: NDArray[np.intp], start: Array | None
 ) -> Array | None:
-    """The solution by alternating strong rows (factorised) and weak ones (fixed-point step); None if that fails."""
+    """Return the solution by alternating strong rows (factorised) and weak ones (fixed-point step); None if that
+    fails.
+    """
     strong = np.setdiff1d(np.arange(len(root)), weak, assume_unique=True)
     across = G[:, strong]
     square = across[strong]

@@ -22,7 +22,7 @@ MAX_PRODUCTS = 20
 
 
 def starting_block(places: NDArray[np.intp], varies: NDArray[np.bool_]) -> Array:
-    """Drawn directions from which a Krylov space is built, orthonormal.
+    """Return drawn directions from which a Krylov space is built, orthonormal.
 
     Parameters
     ----------

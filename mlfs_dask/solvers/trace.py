@@ -58,5 +58,5 @@ class LoopTrace:
         return abs(now - before) / abs(before) if before else abs(now)
 
     def facts(self) -> dict[str, Any]:
-        """Everything, as plain data of which `type(trace)(**facts)` makes the trace again."""
+        """Return everything, as plain data of which `type(trace)(**facts)` makes the trace again."""
         return asdict(self)

@@ -325,12 +325,14 @@ class SubspaceRegression:
         return {"basis": self.basis, "images": self.images, "direction": self.direction}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Go on from the arrays of `state`."""
+        """Continue from the arrays of `state`."""
         self.basis, self.images, self.direction = (arrays[name] for name in ("basis", "images", "direction"))
 
 
 def _solve_dependent(K: Array, right: Array) -> Array:
-    """K⁺ right for the positive semidefinite Gram matrix K of directions that may be nearly linearly dependent."""
+    """Return k⁺ right for the positive semidefinite Gram matrix K of directions that may be nearly linearly
+    dependent.
+    """
     diagonal = np.diag(K)
     scale = np.divide(1.0, np.sqrt(np.maximum(diagonal, 0.0)), out=np.zeros_like(diagonal), where=diagonal > 0)
     values, vectors = np.linalg.eigh((K + K.T) / 2 * np.outer(scale, scale))

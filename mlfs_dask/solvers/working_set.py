@@ -87,7 +87,7 @@ class WorkingSet:
         max_iter: int,
         tol: float | None,
     ) -> int:
-        """Reweighted steps of the rows of the set, in place; those that end next to zero become inactive.
+        """Return the reweighted steps of the rows of the set, in place; those that end next to zero become inactive.
 
         Parameters
         ----------

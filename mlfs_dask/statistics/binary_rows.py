@@ -137,7 +137,7 @@ class BinaryRows(ReweightedRows):
 
 
 def share_threshold(margins: Array, share: float) -> float:
-    """Between two margins, so that such a share of them is above; 0 where there are none.
+    """Return a threshold between two margins that leaves the given share of them above; 0 without margins.
 
     >>> share_threshold(np.array([3.0, 1.0, 1.0, 0.5]), 0.25), share_threshold(np.array([3.0, 1.0]), 0.0)
     (2.0, 4.0)

@@ -480,7 +480,9 @@ class PairCountScores(CountScores):
 
     @classmethod
     def of(cls, chosen: Sequence[int], **fields: Any) -> Self:
-        """The interaction information with all labels and pairs of chosen ones, from fields of `ContingencyCounts`."""
+        """Return the interaction information with all labels and pairs of chosen ones, from fields of
+        `ContingencyCounts`.
+        """
         unknown = fields.get("unknown", np.empty(0, np.int64))
         marked, q = len(fields["slot_of_label"]), len(fields["slot_of_label"]) - len(unknown)
         columns = [*chosen, *(q + np.flatnonzero(np.isin(unknown, chosen)))]
@@ -534,7 +536,8 @@ def count_in_tiles(
     n_tiles: int | None = None,
     resampling: Resampling = NOT_RESAMPLED,
 ) -> list[Tiles]:
-    """Statistics that count all features together: one, or the fewest tiles of features whose tables fit the workers.
+    """Return statistics that count all features together: one, or the fewest tiles of features whose tables fit the
+    workers.
 
     Parameters
     ----------
@@ -637,13 +640,17 @@ class Ranges(Statistic):
 
 
 def code_statistics(profile: Profile) -> tuple[Ranges, RowSample]:
-    """Statistics from which the codes of features follow where nothing is known of these: ranges, and drawn rows."""
+    """Return statistics from which the codes of features follow where nothing is known of these: ranges, and drawn
+    rows.
+    """
     ranges = Ranges(profile.d, profile.q, weighted=profile.weight is not None)
     return ranges, RowSample(edge_rows(profile), profile)
 
 
 def measured_view(source: RowSource, ranges: tuple[FeatureInfo, NDArray[Any]], sample: SampledRows) -> RowView:
-    """The rows, of which the results of `code_statistics` are known; kinds of features are those of the source."""
+    """Return the rows, of which the results of `code_statistics` are known; kinds of features are those of the
+    source.
+    """
     features = replace(ranges[0], n_categories=source.features.n_categories)
     weights = None if source.weights is None else source.weights[edge_rows(source.profile)]
     quantiles = quantile_table(sample.X, features, weights)

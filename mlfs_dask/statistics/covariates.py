@@ -298,11 +298,11 @@ class Adjustment:
         return len(self.QX)
 
     def of_features(self, columns: NDArray[np.intp]) -> Adjustment:
-        """Of some features."""
+        """Return the part of some features."""
         return Adjustment(self.whole._replace(QX=self.QX[:, columns]))
 
     def of_known(self, place: int | None) -> Adjustment:
-        """Over the rows where one of the labels that may be unknown is known; None: over all rows."""
+        """Return statistics over the rows where a label that may be unknown is known; None: over all rows."""
         return self if place is None else Adjustment(self.known[place])
 
     def gram(self, gram: Array, m2: Array | None = None) -> Array:

@@ -342,7 +342,7 @@ def scale_gram(G: Array, factor: Array) -> Array:
 
 
 def row_weights(Y: sp.csr_array, label_weights: Array) -> Array:
-    """Sum of the weights of a row's positive labels, shape (rows,).
+    """Return the sum of the weights of a row's positive labels, shape (rows,).
 
     >>> row_weights(sp.csr_array(np.array([[1, 0, 1], [0, -1, 0]])), np.array([1.0, 2.0, 4.0]))
     array([5., 0.])

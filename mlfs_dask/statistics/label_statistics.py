@@ -46,7 +46,8 @@ class LabelKnowledge(NamedTuple):
         return group_columns(self.fingerprints).group
 
     def shares(self, n: int) -> Array:
-        """Shares of the rows that have each label, of those in which it is known, shape (q,); 0 where it is in none.
+        """Return the shares of the rows that have each label, of those in which it is known, shape (q,); 0 where it
+        is in none.
 
         Parameters
         ----------
@@ -133,7 +134,7 @@ class LabelTables(NamedTuple):
     n: Any
 
     def cosine_distances(self) -> Array:
-        """One minus the cosines of the columns of Y, shape (q, q); 0 for labels that no row has."""
+        """Return one minus the cosines of the columns of Y, shape (q, q); 0 for labels that no row has."""
         if np.ndim(self.n) == 0:
             return cosine_distances(self.both)
         norms = np.sqrt(self.positives * self.positives.T)
@@ -297,7 +298,7 @@ def graph_laplacian(S: Array) -> Array:
 
 
 def cosine_distances(pairs: NDArray[Any]) -> Array:
-    """One minus the cosines of the columns of Y, shape (q, q); 0 for labels that no row has.
+    """Return one minus the cosines of the columns of Y, shape (q, q); 0 for labels that no row has.
 
     >>> cosine_distances(np.array([[4, 1, 0], [1, 1, 0], [0, 0, 0]])).tolist()
     [[0.0, 0.5, 0.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]

@@ -302,7 +302,7 @@ class FeatureShapes(Statistic):
 
 
 def _power(X: Any, exponent: int) -> sp.csr_array:
-    """Stored values of sparse X to a power."""
+    """Return the stored values of sparse X to a power."""
     return sp.csr_array((X.data.astype(np.float64) ** exponent, X.indices, X.indptr), shape=X.shape)
 
 

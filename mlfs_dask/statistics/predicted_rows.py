@@ -96,7 +96,9 @@ class RowPrediction:
     unlabelled_without_positive: bool = False
 
     def labels(self, Y: sp.csr_array) -> tuple[Array, NDArray[np.bool_]]:
-        """Known positives with the lengths of their groups, and which labels are known, both of shape (rows, q)."""
+        """Return the known positives with the lengths of their groups, and which labels are known, both of shape (rows,
+        q).
+        """
         dense = Y[:, self.duplicates.first].toarray() if not self.duplicates.distinct else Y.toarray()
         known = dense >= 0
         if self.unlabelled_without_positive:

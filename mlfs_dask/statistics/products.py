@@ -361,7 +361,9 @@ class LabelProducts(Statistic):
         return self._of_known(s, every) if len(self.unknown) else every
 
     def _of_known(self, s: _Sums, every: LabelMoments) -> LabelMoments:
-        """Moments of each label over the rows where it is known, from those of all rows and of further labels."""
+        """Return the moments of each label over the rows where it is known, from those of all rows and of further
+        labels.
+        """
         unknown, q = self.unknown, self.n_labels
         n_unknown, positives = np.zeros(q, s.positives.dtype), s.positives[:q]
         n_unknown[unknown] = s.positives[q:]
@@ -413,7 +415,8 @@ def _m2_of_sums(squares: Array, sums: Array, n: Any) -> Array:
 
 
 def drop_rounding(products: Array, most: Array) -> Array:
-    """Products of labels and features, in place; those that are rounding beside the most that they could be are 0.
+    """Return the products of labels and features, in place; those that are rounding beside the most that they could
+    be are 0.
 
     >>> drop_rounding(np.array([1e-15, -0.5]), np.array([1.0, 1.0]))
     array([ 0. , -0.5])
@@ -423,7 +426,9 @@ def drop_rounding(products: Array, most: Array) -> Array:
 
 
 def label_products(source: Profile | RowSource) -> LabelProducts:
-    """The statistic for rows, whose labels may be unknown; for those of a profile, all of whose labels are known."""
+    """Return the statistic for rows, whose labels may be unknown; for those of a profile, all of whose labels are
+    known.
+    """
     profile = profile_of(source)
     return LabelProducts(
         profile.d,

@@ -72,7 +72,9 @@ class PropagationSums(NamedTuple):
         return AnchorTotals(self.ZX.sum(axis=0), self.masses.sum(axis=0), np.empty((0, 0)), np.empty((m, q)))
 
     def label_sums(self, anchor_labels: Array, factor: Array) -> tuple[Array, Array]:
-        """X'F of standardised X, shape (d, q), and N = F'1, for the labels αU of the anchors; Z'X is standardised."""
+        """Return X'F of standardised X, shape (d, q), and N = F'1, for the labels αU of the anchors; Z'X is
+        standardised.
+        """
         XF = factor[:, np.newaxis] * self.XY + self.ZX[1].T @ anchor_labels
         N = self.Y + self.masses[1] @ anchor_labels
         return drop_rounding(XF, np.sqrt(self.masses.sum() * N)), N

@@ -108,7 +108,9 @@ class RowRecovery:
     coded: bool
 
     def labels(self, Y: sp.csr_array) -> tuple[Array, NDArray[np.bool_], Array]:
-        """Y as 1 and −1, which entries are known, both of shape (rows, q), and the weights s, shape (rows, 1)."""
+        """Return Y as 1 and −1, which entries are known, both of shape (rows, q), and the weights s, shape (rows,
+        1).
+        """
         entries = Y.toarray()
         known = entries >= 0 if self.coded else entries > 0
         return np.where(entries > 0, 1.0, -1.0), known, row_weights(Y, self.label_weights)[:, np.newaxis]

@@ -97,7 +97,9 @@ class PooledStrata:
         return indicator_codes(block.covariates[:, self.columns])
 
     def places(self, strata: NDArray[np.int64], start: int, key: int) -> NDArray[np.int64]:
-        """Places in the pool of rows from number `start` on, in a shuffle; −1 of a stratum that has none there."""
+        """Return places in the pool of rows from number `start` on, in a shuffle; −1 of a stratum that has none
+        there.
+        """
         rows, sizes = len(strata), np.diff(self.first)
         if self.clusters:
             pooled = np.flatnonzero(sizes)
@@ -151,7 +153,7 @@ class Resampling:
         return max(labels * (self.shuffles > 0), rows * (self.resamples > 0))
 
     def replicate(self, block: Block, i: int) -> Block:
-        """Replicate i of a block."""
+        """Return the replicate i of a block."""
         if i == 0:
             return block
         start, rows = block.start, block.X.shape[0]
@@ -357,7 +359,7 @@ class Resampled(Statistic):
         ]
 
     def split(self, state: State, pieces: int) -> list[State]:
-        """Every replicate's state is cut as the statistic cuts it."""
+        """Return every replicate's state is cut as the statistic cuts it."""
         cut = [self.statistics[0].split(own, pieces) for (own,) in state]
         return [[[own] for own in piece] for piece in zip(*cut, strict=True)]
 

@@ -24,7 +24,7 @@ class BlockLabels(Protocol):
     def scratch_bytes(self, profile: Profile) -> int: ...
 
     def labels(self, block: Block) -> Array:
-        """Shape (rows, q)."""
+        """Return shape (rows, q)."""
 
 
 class RowSink(Protocol):

@@ -31,18 +31,18 @@ _COMPRESSOR = "blosc-zstd"
 
 
 def group(name: str, attributes: Mapping[str, Any]) -> Object:
-    """A group."""
+    """Return a group."""
     return f"{name}/{ROOT_KEY}", group_metadata(attributes)
 
 
 def dataframe(name: str, *columns: str) -> Object:
-    """The group of a data frame with an index, `_index`, and these columns."""
+    """Return the group of a data frame with an index, `_index`, and these columns."""
     order = {"_index": "_index", "column-order": list(columns)}
     return group(name, {"encoding-type": "dataframe", "encoding-version": "0.2.0", **order})
 
 
 def vector(name: str, values: NDArray[Any]) -> Iterator[Object]:
-    """Numbers."""
+    """Yield numbers."""
     yield vector_metadata(name, len(values), values.dtype)
     for start in range(0, len(values), CHUNK):
         yield from vector_chunk(name, start, values[start : start + CHUNK], len(values))
@@ -58,7 +58,7 @@ def row_numbers(n: int, *columns: str) -> Iterator[Object]:
 
 
 def vector_metadata(name: str, length: int, dtype: np.dtype[Any]) -> Object:
-    """The metadata of a vector."""
+    """Return the metadata of a vector."""
     return f"{name}/{ROOT_KEY}", array_metadata(
         shape=(length,),
         data_type=dtype.name,
@@ -70,7 +70,7 @@ def vector_metadata(name: str, length: int, dtype: np.dtype[Any]) -> Object:
 
 
 def vector_chunk(name: str, start: int, values: NDArray[Any], length: int) -> Iterator[Object]:
-    """One chunk of a vector, which begins at `start`."""
+    """Yield one chunk of a vector, which begins at `start`."""
     if not values.any():
         return  # what is absent is 0
     chunk = np.zeros(min(length, CHUNK), values.dtype.newbyteorder("<"))  # the last one is as long as the others
@@ -85,7 +85,7 @@ _STRING_CODECS: list[dict[str, Any]] = [
 
 
 def strings(name: str, values: Sequence[str]) -> Iterator[Object]:
-    """Strings, of any length."""
+    """Yield strings, of any length."""
     import numcodecs
 
     chunk = min(len(values), CHUNK)
@@ -117,7 +117,7 @@ def strings(name: str, values: Sequence[str]) -> Iterator[Object]:
 def read_vector(
     read_object: Callable[[str], bytes], name: str, metadata: Mapping[str, Any], length: int
 ) -> NDArray[Any]:
-    """Numbers or strings as `vector` and `strings` write them.
+    """Return numbers or strings as `vector` and `strings` write them.
 
     Loading zarr-python for them would take a third of the time in which a small store is selected from, and it unpacks
     a chunk into as much memory as the chunk asks for.
@@ -151,7 +151,7 @@ def read_vector(
 
 
 def _read_dtype(metadata: Mapping[str, Any], length: int) -> Any:
-    """The type of a vector, which is cut and coded as ours are."""
+    """Return the type of a vector, which is cut and coded as ours are."""
     chunk, texts = min(length, CHUNK), metadata["data_type"] == "string"
     layout = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"], metadata["fill_value"]
     dtype: Any = np.dtypes.StringDType() if texts else np.dtype(str(metadata["data_type"])).newbyteorder("<")
@@ -164,7 +164,9 @@ def _read_dtype(metadata: Mapping[str, Any], length: int) -> Any:
 def read_chunk(
     read_object: Callable[[str], bytes], name: str, metadata: Mapping[str, Any], length: int, number: int
 ) -> NDArray[Any] | None:
-    """One chunk of a vector, as long as all; None where all of it is 0. Parameters and errors are `read_vector`'s."""
+    """Return one chunk of a vector, as long as all; None where all of it is 0. Parameters and errors are
+    `read_vector`'s.
+    """
     chunk, dtype = min(length, CHUNK), _read_dtype(metadata, length)
     try:
         content = np.frombuffer(read_object(f"{name}/c/{number}"), np.uint8)
@@ -180,7 +182,7 @@ def read_chunk(
 
 
 def _unpack_strings(name: str, content: NDArray[np.uint8]) -> NDArray[Any]:
-    """The strings of a chunk. Only its header says what they take: that is looked at first."""
+    """Return the strings of a chunk. Only its header says what they take: that is looked at first."""
     import numcodecs
     import zstandard
 

@@ -28,7 +28,7 @@ def itemsize_of(data_type: str) -> int:
 
 
 def group_metadata(attributes: Mapping[str, Any]) -> bytes:
-    """The `zarr.json` of a group."""
+    """Return the `zarr.json` of a group."""
     return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}).encode()
 
 
@@ -41,7 +41,7 @@ def array_metadata(
     fill_value: int | str,
     attributes: Mapping[str, Any],
 ) -> bytes:
-    """The `zarr.json` of an array; `chunks` are what one object holds, a shard where there are shards."""
+    """Return the `zarr.json` of an array; `chunks` are what one object holds, a shard where there are shards."""
     document = {
         "zarr_format": 3,
         "node_type": "array",
@@ -57,7 +57,7 @@ def array_metadata(
 
 
 def bytes_codecs(itemsize: int, compressor: str) -> list[dict[str, Any]]:
-    """Codecs of a chunk: plain little-endian bytes, then the compressor (see `zarr_format.encoder`)."""
+    """Return the codecs of a chunk: plain little-endian bytes, then the compressor (see `zarr_format.encoder`)."""
     codecs: list[dict[str, Any]] = [{"name": "bytes"}]
     if itemsize > 1:
         codecs[0]["configuration"] = {"endian": "little"}
@@ -133,7 +133,7 @@ class ArrayLayout:
         return chunks * (self.chunk_bytes + CHECKSUM_BYTES) + self.shards * self.index_bytes
 
     def shard_key(self, shard: int) -> str:
-        """Key of a shard below the root."""
+        """Return the key of a shard below the root."""
         return "/".join([self.key, "c", str(shard)] + ["0"] * (len(self.shape) - 1))
 
     def chunks(self, shard: int) -> Iterator[tuple[int, int]]:
@@ -198,7 +198,7 @@ class ArrayLayout:
 
     @classmethod
     def of(cls, key: str, document: Mapping[str, Any]) -> ArrayLayout:
-        """The layout of an array whose metadata are `document`.
+        """Return the layout of an array whose metadata are `document`.
 
         Raises
         ------

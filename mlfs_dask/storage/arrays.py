@@ -58,7 +58,7 @@ def lazy_matrix(
     *,
     column_names: Callable[[], NDArray[Any]],
 ) -> da.Array:
-    """A Dask array over one matrix of a store.
+    """Return a Dask array over one matrix of a store.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def lazy_matrix(
 
 
 def streamed_matrix(rows: RowSource, which: Literal["X", "Y"], column_names: Callable[[], NDArray[Any]]) -> da.Array:
-    """X or Y of rows that stream, as a Dask array with a block a partition.
+    """Return X or Y of rows that stream, as a Dask array with a block a partition.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def chosen_blocks(
     columns: Columns,
     name: str,
 ) -> da.Array:
-    """Chosen rows and columns of a lazy matrix, block by block.
+    """Return chosen rows and columns of a lazy matrix, block by block.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ class StoreChunking:
         return matrix not in self.arrays
 
     def values(self, matrix: str) -> ArrayLayout:
-        """Rows of X or the labels, or their nonzeros where they are sparse."""
+        """Return the rows of X or the labels, or their nonzeros where they are sparse."""
         return self.arrays[f"{matrix}/data" if self.is_sparse(matrix) else matrix]
 
 
@@ -239,7 +239,7 @@ def plan_conversion(
     reader_bytes: int = 0,
     threads: bool = False,
 ) -> ConversionPlan:
-    """Size of the batches.
+    """Return the size of the batches.
 
     Parameters
     ----------
@@ -288,7 +288,7 @@ def plan_conversion(
 
 
 def narrowest_dtype(*, minimum: float, maximum: float, integers: bool, missing: bool, fits_float32: bool) -> str:
-    """The smallest stored type that loses no digit.
+    """Return the smallest stored type that loses no digit.
 
     Parameters
     ----------

@@ -229,7 +229,7 @@ def convert(
 
 
 def paths_of(sources: str | Path | Sequence[str | Path]) -> list[str]:
-    """One path or several, as a list of text."""
+    """Return one path or several, as a list of text."""
     given: Any = [sources] if isinstance(sources, str | os.PathLike) or hasattr(sources, "shape") else list(sources)
     data = next((source for source in given if not isinstance(source, str | os.PathLike)), None)
     if data is not None:
@@ -359,7 +359,7 @@ def convert_reader(
 
 
 def _columns_of_store(reader: Reader) -> ObsColumns | None:
-    """The columns of the rows of a store that is converted; None where it has none."""
+    """Return the columns of the rows of a store that is converted; None where it has none."""
     from mlfs_dask.storage.store_source import StoreReader  # which files of others do not need
 
     return stored_columns(reader.dataset) if isinstance(reader, StoreReader) and reader.dataset.obs else None
@@ -373,7 +373,8 @@ def _done_already(
     *,
     append: bool,
 ) -> StoreSchema | None:
-    """The store that this command has made from these sources, or appended their rows to last; None if it has not.
+    """Return the store that this command has made from these sources, or appended their rows to last; None if it has
+    not.
 
     Local sources are read for their SHA-256 if all else agrees.
 
@@ -417,7 +418,7 @@ def _words(command: str) -> list[str]:
 
 
 def _appended_again(schema: StoreSchema, n_new: int, label_files: Sequence[str]) -> list[str]:
-    """A line for each of the last sources, but for files of labels, whose content the store had already."""
+    """Return a line for each of the last sources, but for files of labels, whose content the store had already."""
     before, new = schema.sources[: len(schema.sources) - n_new], schema.sources[len(schema.sources) - n_new :]
     paths = {source["sha256"]: source["path"] for source in before if source["sha256"] is not None}
     return [
@@ -455,7 +456,7 @@ def _plan(reader: Reader, memory_limit: int, workers: int, source_bytes: int | N
 
 
 def default_memory_limit(workers: int) -> int:
-    """Bytes for a conversion with so many workers, all processes together."""
+    """Return bytes for a conversion with so many workers, all processes together."""
     # What a process has loaded before, a notebook for example, is not the conversion's.
     loaded_bytes = max(runtime.current_rss() - runtime.PROCESS_BYTES, 0)
     wanted = max(workers * (512 << 20), 1 << 30)
@@ -532,7 +533,9 @@ class _Run:
         return self.wip / "stage"
 
     def run(self, aside: runtime.ThreadPool, hashing: Future[dict[str, str | None]]) -> tuple[StoreSchema, list[str]]:
-        """All steps; `aside` does what the pool need not wait for, `hashing` of the sources is under way there."""
+        """Return all steps; `aside` does what the pool need not wait for, `hashing` of the sources is under way
+        there.
+        """
         finished = self._finished()
         if finished is not None:
             return finished, []
@@ -553,7 +556,7 @@ class _Run:
         return schema, inferred.warnings + _appended_again(schema, len(self.sources), self.options.file.label_files)
 
     def _finished(self) -> StoreSchema | None:
-        """The complete store of a conversion that was killed before the move, if it is intact."""
+        """Return the finished store of a conversion that was killed before the move, if it is intact."""
         root = self.wip / "store"
         if not (root / ROOT_KEY).exists():
             return None
@@ -652,7 +655,9 @@ class _Run:
         return records
 
     def _kept(self, inferred: InferredSchema) -> dict[str, Checksum]:
-        """Key -> checksum of the shards that are not written, because the store that becomes longer has them."""
+        """Return the key -> checksum of the shards that are not written, because the store that becomes longer has
+        them.
+        """
         return {} if self.extension is None else self.extension.kept_objects(inferred.layouts)
 
     def _finish(
@@ -747,7 +752,7 @@ def _said(labels: LabelSpec) -> dict[str, list[str]]:
 
 
 def _partitions(rows: SpooledRows, inferred: InferredSchema) -> Partitions:
-    """Row boundaries: multiples of the shard's rows, or the rows that start within each shard of nonzeros."""
+    """Return row boundaries: multiples of the shard's rows, or the rows that start within each shard of nonzeros."""
     n, chunking = rows.n, inferred.new_chunking
     cut = chunking.values(X_NAME)
     starts = range(cut.shard_rows, cut.shape[0], cut.shard_rows)
@@ -773,7 +778,8 @@ def _partitions(rows: SpooledRows, inferred: InferredSchema) -> Partitions:
 
 
 def _quantiles(rows: SpooledRows, inferred: InferredSchema, batch_bytes: int) -> NDArray[np.float64] | None:
-    """The table of quantiles of a store, from its staged rows; None where no feature asks for one, or all are too many.
+    """Return the table of quantiles of a store, from its staged rows; None where no feature asks for one, or all are
+    too many.
 
     Drawn rows are read once for all features that fit in a few batches together.
     """
@@ -805,7 +811,7 @@ def _drawn_features(
     features: NDArray[np.intp],
     batch_bytes: int,
 ) -> Matrix:
-    """Some features of drawn rows, shape (len(chosen), len(features)); a few rows between two are read, too."""
+    """Return some features of drawn rows, shape (len(chosen), len(features)); a few rows between two are read, too."""
     n, d, sparse = inferred.n, inferred.d, inferred.chunking.is_sparse(X_NAME)
     most = max(1, batch_bytes // (12 * -(-inferred.statistics.nonzeros // n) + 8 if sparse else 8 * d))
     dense = np.empty((0 if sparse else len(chosen), len(features)), inferred.dtype)
@@ -829,7 +835,7 @@ def _drawn_features(
 
 
 def _content(inferred: InferredSchema, checksums: Mapping[str, Checksum]) -> dict[str, str]:
-    """Digests of X, labels, names and kinds, each independent of how the content was cut and stored."""
+    """Return the digests of X, labels, names and kinds, each independent of how the content was cut and stored."""
 
     def matrix(name: str, columns: int, dtype: str) -> str:
         facts: dict[str, Any] = {"shape": [inferred.n, columns], "dtype": dtype}

@@ -126,7 +126,7 @@ def _open_root(store: str | Path, storage_options: Mapping[str, Any] | None) -> 
 
 
 def _small_objects(schema: StoreSchema) -> list[str]:
-    """Keys of the names, ranges and kinds, if they are small."""
+    """Return the keys of the names, ranges and kinds, if they are small."""
     keys = [key for key in schema.sizes if key.startswith(("var/", "uns/")) and not key.endswith(ROOT_KEY)]
     return keys if sum(schema.sizes[key] for key in keys) <= _SMALL_BYTES else []
 
@@ -177,7 +177,7 @@ class StoredColumn(RowColumn):
         return self.between(place.start, place.stop)[place.inside]
 
     def between(self, start: int, stop: int) -> NDArray[Any]:
-        """Values of rows start..stop-1 of the store."""
+        """Return the values of rows start..stop-1 of the store."""
         pieces = [
             self._chunk(number)[max(start - number * CHUNK, 0) : stop - number * CHUNK]
             for number in range(start // CHUNK, -(-stop // CHUNK))
@@ -255,7 +255,7 @@ class Dataset(ABC):
         return count_labels(self.rows.all_labels()) if counts is None else counts
 
     def feature_column(self, name: str) -> list[str]:
-        """Texts of a column of `var`, one for each feature, empty where missing.
+        """Return the texts of a column of `var`, one for each feature, empty where missing.
 
         Raises
         ------
@@ -270,7 +270,7 @@ class Dataset(ABC):
     def subset(
         self, *, rows: Chosen | None = None, labels: Chosen | None = None, features: Chosen | None = None
     ) -> Dataset:
-        """Some rows, labels and features, without a copy.
+        """Return some rows, labels and features, without a copy.
 
         Parameters
         ----------
@@ -419,7 +419,7 @@ class Store(Dataset):
         return columns
 
     def obs_chunk(self, name: str, number: int) -> NDArray[Any]:
-        """Chunk `number` of a column of `obs`: numbers, NaN where missing; or codes, negative where missing."""
+        """Return chunk `number` of a column of `obs`: numbers, NaN where missing; or codes, negative where missing."""
         key = f"obs/{name}/codes" if f"obs/{name}/codes" in self._metadata else f"obs/{name}"
         n = self.schema.n
         with self._damage_of(key):
@@ -445,7 +445,7 @@ class Store(Dataset):
             raise DataError(f"{key} is damaged: {error}", file=self.path, cure=_CURE) from error
 
     def _read_object(self, key: str) -> bytes:
-        """The bytes of a small object, which have to be those that were written.
+        """Return the bytes of a small object, which have to be those that were written.
 
         Raises
         ------
@@ -500,7 +500,7 @@ class Store(Dataset):
         )
 
     def array_metadata(self, key: str) -> Any:
-        """The metadata of an array; None if there is no such array."""
+        """Return the metadata of an array; None if there is no such array."""
         return self._metadata.get(key)
 
     def layout(self, key: str, shape: tuple[int, ...], dtype: str) -> ArrayLayout:
@@ -543,7 +543,7 @@ class Store(Dataset):
         )
 
     def _token(self, name: str) -> str:
-        """Name of a lazy array: equal only for the same content at the same place, cut alike."""
+        """Return the name of a lazy array: equal only for the same content at the same place, cut alike."""
         from dask.base import tokenize  # as above
 
         mark = tokenize(self.digest, self.path, self.schema.partitions.rows)
@@ -651,6 +651,6 @@ def _part(values: NDArray[Any], chosen: NDArray[np.int64] | None) -> NDArray[Any
 
 
 def _names(location: StoreLocation, attribute: str) -> NDArray[Any]:
-    """Names of the columns of X or Y of a store, which is opened for them: its arrays travel without."""
+    """Return the names of the columns of X or Y of a store, which is opened for them: its arrays travel without."""
     names: NDArray[Any] = getattr(open_store(location.path, storage_options=location.options), attribute)
     return names

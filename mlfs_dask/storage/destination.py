@@ -317,7 +317,7 @@ def require_own(folder: Path, *, private: bool = False) -> None:
 
 
 def _owner_of_new_files(folder: Path) -> int:
-    """The owner that this process's files have in a folder: not always its user, where a server maps users."""
+    """Return the owner that this process's files have in a folder: not always its user, where a server maps users."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             return os.fstat(file.fileno()).st_uid
@@ -334,7 +334,7 @@ def _is_interruption(error: BaseException) -> bool:
 
 
 def _missing_bytes(wip: Path) -> int:
-    """Bytes that a conversion still has to write; at least these, while rows are staged."""
+    """Return bytes that a conversion still has to write; at least these, while rows are staged."""
     facts = read_json(wip / "projected.json")
     if facts is None:
         return sum(path.stat().st_size for path in (wip / "stage").glob("*.bin"))
@@ -343,7 +343,7 @@ def _missing_bytes(wip: Path) -> int:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a file, or None where there is none that is whole."""
+    """Return the object in a file, or None where there is none that is whole."""
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -32,12 +32,12 @@ crc32c = crc.iscsi
 
 
 def new_hash() -> Any:
-    """A BLAKE2b-128 hash object."""
+    """Return a BLAKE2b-128 hash object."""
     return hashlib.blake2b(digest_size=16)
 
 
 def hash_file(path: Path) -> str:
-    """BLAKE2b-128 of a file's bytes, in hexadecimal."""
+    """Return BLAKE2b-128 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return str(hashlib.file_digest(file, new_hash).hexdigest())
 
@@ -61,7 +61,7 @@ class Checksum:
         return cls().extended(content)
 
     def extended(self, content: Any) -> Checksum:
-        """Of these bytes and `content` after them; cheaper than the sum of two checksums."""
+        """Return the checksum of these bytes followed by `content`; cheaper than the sum of two checksums."""
         view = memoryview(content)
         return Checksum(self.length + view.nbytes, crc.iso_hdlc(view, self.crc32), crc32c(view, self.crc32c))
 
@@ -80,7 +80,7 @@ class Checksum:
 
 
 def _combine(first: int, second: int, length: int, polynomial: int) -> int:
-    """CRC of two byte strings joined: the first is shifted by the second's length in GF(2)[x] / polynomial."""
+    """Return CRC of two byte strings joined: the first is shifted by the second's length in GF(2)[x] / polynomial."""
     shift = 1 << 31  # the polynomial 1, lowest power in the highest bit
     power = _multiply(1 << 30, 1 << 30, polynomial)  # x^2
     power = _multiply(power, power, polynomial)  # x^4
@@ -106,7 +106,7 @@ def _multiply(a: int, b: int, polynomial: int) -> int:
 
 
 def content_digest(parts: Mapping[str, Any]) -> str:
-    """BLAKE2b-128 of plain data (numbers, text, lists, arrays of whole numbers) in a canonical JSON form.
+    """Return BLAKE2b-128 of plain data (numbers, text, lists, arrays of whole numbers) in a canonical JSON form.
 
     Lists and arrays are written a piece at a time: there may be millions of features.
     """
@@ -128,7 +128,7 @@ _PIECE = 1 << 16
 
 
 def _items(sequence: Any, start: int, stop: int) -> bytes:
-    """JSON of some values of a list, without its brackets."""
+    """Return JSON of some values of a list, without its brackets."""
     if isinstance(sequence, NumberedNames):
         return sequence.framed(start, stop, lambda _: (b'"', b'",'))[:-1]
     values = sequence[start:stop]
@@ -148,7 +148,7 @@ def _json(value: Any) -> bytes:
 
 
 def seal_root(document: dict[str, Any]) -> bytes:
-    """Bytes of the root's `zarr.json`, with its own digest in `attributes.mlfs.root_digest`.
+    """Return the bytes of the root's `zarr.json`, with its own digest in `attributes.mlfs.root_digest`.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def _mark(digest: str) -> bytes:
 
 
 def join(checksums: Iterable[Checksum]) -> Checksum:
-    """Checksum of pieces in their order."""
+    """Return the checksum of pieces in their order."""
     total = Checksum()
     for checksum in checksums:
         total += checksum

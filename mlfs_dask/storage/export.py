@@ -125,12 +125,12 @@ def export_rows(
 
 
 def known_suffixes() -> str:
-    """The suffixes `export_rows` knows, for help and messages."""
+    """Return the suffixes `export_rows` knows, for help and messages."""
     return ", ".join(_WRITERS)
 
 
 def export_format(path: str | Path) -> tuple[str, bool]:
-    """The suffix that tells the format, in lower case, and whether .gz stands behind it.
+    """Return the suffix that tells the format, in lower case, and whether .gz stands behind it.
 
     Raises
     ------
@@ -217,7 +217,7 @@ def _upload(objects: RemoteObjects, file: Path) -> None:
 
 
 def _slices(table: _Table, values: int) -> Iterator[tuple[Matrix, csr_array]]:
-    """The blocks cut so that none holds many more than `values` values of X and Y."""
+    """Yield the blocks cut so that none holds many more than `values` values of X and Y."""
     for X, Y in table.blocks:
         start = 0
         while start < X.shape[0]:
@@ -272,7 +272,7 @@ def _categories_json(table: _Table) -> str:
 def _peek(
     blocks: Iterator[tuple[Matrix, csr_array]],
 ) -> tuple[Matrix, Iterator[tuple[Matrix, csr_array]]]:
-    """The first X, and all blocks again."""
+    """Return the first X, and all blocks again."""
     first = next(blocks, None)
     if first is None:
         raise ValueError("there are no rows to write")
@@ -402,7 +402,7 @@ def _write_svmlight(table: _Table, file: Path) -> None:
 
 
 def _texts(values: NDArray[Any], *, missing: str) -> list[str]:
-    """Shortest texts that read back as the same float64; whole numbers without a point."""
+    """Return the shortest texts that read back as the same float64; whole numbers without a point."""
     if values.dtype.kind in "biu":
         return list(map(str, values.astype(np.int64).tolist()))
     numbers = values.astype(np.float64) + 0.0  # -0 becomes 0
@@ -482,7 +482,7 @@ def _sparse_arff_rows(X: Any, Y: csr_array, values: Sequence[Sequence[str] | Non
 
 
 def _quoted(text: str) -> str:
-    """A name or nominal value as ARFF has it: as it is if nothing in it is special."""
+    """Return a name or nominal value in ARFF, quoted if it has special characters."""
     if text and set(text) <= _PLAIN_NAME:
         return text
     return "'" + "".join(_ESCAPED.get(letter, letter) for letter in text) + "'"

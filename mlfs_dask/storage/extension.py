@@ -90,7 +90,7 @@ class StoreExtension:
         return "unknown" if self.schema.minus_one or any(self.schema.unknown) else None
 
     def match(self, reader: Reader) -> Reader:
-        """The same file, read as rows of this store.
+        """Return the same file, read as rows of this store.
 
         Raises
         ------
@@ -112,7 +112,7 @@ class StoreExtension:
         return ConcatReader(header, readers)
 
     def _header_like(self, theirs: Header) -> Header:
-        """The header of the store, without names that it was given because its files had none."""
+        """Return the header of the store, without names that it was given because its files had none."""
         header, d, q = self.header, self.schema.d, self.schema.q
         if theirs.feature_names is None and header.feature_names == tuple(f"x{i}" for i in range(d)):
             header = replace(header, feature_names=None)
@@ -121,7 +121,7 @@ class StoreExtension:
         return header
 
     def _with_classes(self, reader: Reader, store: str) -> Reader:
-        """A reader that finds classes in its rows, with those of the store."""
+        """Return a reader that finds classes in its rows, with those of the store."""
         if isinstance(reader, ConcatReader):
             readers = [self._with_classes(each, store) for each in reader.readers]
             return ConcatReader(_with_labels_of(reader.header, readers[0].header), readers)
@@ -129,7 +129,7 @@ class StoreExtension:
         return matched
 
     def _with_categories(self, reader: Reader) -> Reader:
-        """A reader that finds texts in its rows, with the codes that they have in the store."""
+        """Return a reader that finds texts in its rows, with the codes that they have in the store."""
         if isinstance(reader, ConcatReader):
             readers = [self._with_categories(each) for each in reader.readers]
             return ConcatReader(replace(reader.header, categories=readers[0].header.categories), readers)
@@ -161,7 +161,7 @@ class StoreExtension:
         )
 
     def joined_obs(self, new: ObsColumns, path: str) -> ObsColumns:
-        """The columns of the rows of the store and, after them, of those of the file at `path`.
+        """Return the columns of the rows of the store and, after them, of those of the file at `path`.
 
         Raises
         ------
@@ -269,7 +269,7 @@ class StoreExtension:
         )
 
     def extended(self, merged: Statistics, partition_bytes: int) -> StoreChunking:
-        """The cut of old and new rows together."""
+        """Return the cut of old and new rows together."""
         anew = self.chunk(merged, partition_bytes)
         arrays = {
             name: cut if (old := self.old_arrays[name]).shards <= 1 else replace(old, shape=cut.shape)
@@ -278,7 +278,9 @@ class StoreExtension:
         return StoreChunking(arrays, anew.bytes)
 
     def kept_objects(self, layouts: Sequence[ArrayLayout]) -> dict[str, Checksum]:
-        """Key -> checksum of the shards that stay as they are: the full ones of arrays whose shards keep their size."""
+        """Return the key -> checksum of the shards that stay as they are: the full ones of arrays whose shards keep
+        their size.
+        """
         keys = [
             layout.shard_key(shard)
             for layout in layouts
@@ -288,7 +290,7 @@ class StoreExtension:
         return {key: Checksum(*self.schema.checksums[key]) for key in keys}
 
     def partitions(self, new: Partitions) -> Partitions:
-        """Old partitions and, after them, those of the new rows."""
+        """Return the old partitions followed by those of the new rows."""
 
         def joined(old: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
             return (*old, *(old[-1] + offset for offset in more[1:]))
@@ -310,7 +312,8 @@ def _with_labels_of(header: Header, other: Header) -> Header:
 
 
 def false_and_true(texts: set[str]) -> list[str]:
-    """Texts of which one may be missing, false first, where they mean false and true; else as they are, sorted.
+    """Return the texts of which one may be missing, false first, where they mean false and true; else as they are,
+    sorted.
 
     Examples
     --------

@@ -139,7 +139,7 @@ class FileColumns(Mapping[str, RowColumn]):
 
 
 def open_scan(table: Any, columns: Sequence[str] | None, *, what: str) -> FileRows:
-    """The rows of a LazyFrame of polars or a dataset of Arrow, which every pass reads anew, in their order.
+    """Return the rows of a LazyFrame of polars or a dataset of Arrow, which every pass reads anew, in their order.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def open_scan(table: Any, columns: Sequence[str] | None, *, what: str) -> FileRo
 
 
 def open_backed(adata: Any) -> FileRows:
-    """The rows of AnnData whose X lies in a file, without labels.
+    """Return the rows of AnnData whose X lies in a file, without labels.
 
     Parameters
     ----------

@@ -189,7 +189,7 @@ class FileRows(RowSource):
         return replace(self, reader=self.reader.only_labels(), n_categories=None, column_names=lambda: None)
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
-        """Blocks of partitions first..last-1 in row order."""
+        """Yield blocks of partitions first..last-1 in row order."""
         keep_minus_one = self.scan.minus_one == "unknown"
         for part in self.parts[first:last]:
             row = part.row or 0
@@ -209,7 +209,7 @@ class FileRows(RowSource):
 
 
 def _settled(Y: sp.csr_array, keep_minus_one: bool) -> sp.csr_array:
-    """Labels of a batch as kernels take them: 1 and -1."""
+    """Return the labels of a batch as kernels take them: 1 and -1."""
     data = Y.data
     if (data == MINUS_ONE).any():
         data = np.where(data == MINUS_ONE, np.int8(UNKNOWN if keep_minus_one else 0), data)
@@ -254,7 +254,7 @@ def scan_labels(reader: Reader, declared: MinusOne | None) -> LabelScan:
 
 
 def require_rows(reader: Reader | None, path: str) -> Reader:
-    """The reader for passes, if its rows can be read from any row on; None: those of the format never can.
+    """Return the reader for passes, if its rows can be read from any row on; None: those of the format never can.
 
     Raises
     ------
@@ -279,7 +279,7 @@ def open_rows(
     reading: Any = None,
     **names: Any,
 ) -> FileRows:
-    """The rows that a reader gives; their labels are read.
+    """Return the rows that a reader gives; their labels are read.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ def _check_unique(names: Sequence[str], what: str, path: str) -> None:
 def infer_schema(
     statistics: Statistics, reader: Reader, options: Options, extension: StoreExtension | None = None
 ) -> InferredSchema:
-    """Storage, type, names, kinds and chunks of the store, from the statistics of all rows.
+    """Return storage, type, names, kinds and chunks of the store, from the statistics of all rows.
 
     Of a store that becomes longer, `extension`, storage, type and chunks stay; what it records of its rows is added to
     the statistics of the new ones.
@@ -217,7 +217,9 @@ def _rounded_integers(
     maximum: np.ndarray[Any, Any],
     dtype: str,
 ) -> list[str]:
-    """A line for features of whole numbers that are too large to be told apart in the type of X, or of what is read."""
+    """Return a line for features of whole numbers that are too large to be told apart in the type of X, or of what
+    is read.
+    """
     if np.dtype(dtype).kind != "f":
         return []
     with np.errstate(invalid="ignore"):

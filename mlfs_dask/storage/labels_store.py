@@ -58,7 +58,7 @@ class LabelsStore:
         threshold: float,
         partition_rows: int,
     ) -> LabelsStore:
-        """A store of that size, of which nothing is written: for the plan. Parameters as of `create`."""
+        """Return a store of that size, of which nothing is written: for the plan. Parameters as of `create`."""
         row_bytes = 4 * max(q, 1)
         rows = min(max(partition_rows, _MIN_CHUNK_BYTES // row_bytes), max(_MAX_CHUNK_BYTES // row_bytes, 1), max(n, 1))
         return cls(place, (n, q), rows, threshold)

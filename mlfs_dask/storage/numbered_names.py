@@ -36,7 +36,7 @@ class NumberedNames(Sequence[str]):
         return f"{self._letter}{numbers}" if isinstance(numbers, int) else [f"{self._letter}{n}" for n in numbers]
 
     def framed(self, start: int, stop: int, frame: Callable[[int], tuple[bytes, bytes]]) -> bytes:
-        """Some names on end, as bytes, each within the two texts that `frame` gives for its length."""
+        """Return some names on end, as bytes, each within the two texts that `frame` gives for its length."""
         pieces = []
         while start < stop:
             digits = len(str(start))

@@ -40,7 +40,7 @@ class ObsWriter:
         self.digest = ""
 
     def objects(self) -> Iterator[Object]:
-        """Objects below the root of the store.
+        """Yield objects below the root of the store.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class ObsWriter:
 
 
 def _chunks(blocks: Iterator[Array], width: int) -> Iterator[Array]:
-    """The same rows, `CHUNK` at a time."""
+    """Yield the same rows, `CHUNK` at a time."""
     held = np.empty((CHUNK, width))
     filled = 0
     for block in blocks:
@@ -99,7 +99,7 @@ def _chunks(blocks: Iterator[Array], width: int) -> Iterator[Array]:
 
 
 def stored_columns(dataset: Store) -> ObsColumns:
-    """The columns of the rows of a store."""
+    """Return the columns of the rows of a store."""
     columns, n = dataset.obs, dataset.schema.n
 
     def blocks() -> Iterator[Array]:

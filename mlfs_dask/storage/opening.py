@@ -72,7 +72,7 @@ def open_specified(path: str | Path, spec: FileSpec) -> Dataset:
 
 
 def _store_at(path: str | Path, storage_options: Mapping[str, Any] | None) -> Store | None:
-    """The store at a place; None where there is a file, or a folder of files."""
+    """Return the store at a place; None where there is a file, or a folder of files."""
     from mlfs_dask.formats.detect import is_named_as_file
 
     if not is_url(path) or is_named_as_file(path):
@@ -114,7 +114,7 @@ def is_store(path: str | Path, storage_options: Mapping[str, Any] | None = None)
 
 
 def reopen(store: Mapping[str, Any]) -> Dataset:
-    """The store that `run.json` tells of, or the part of it.
+    """Return the store that `run.json` tells of, or the part of it.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def reading_of(store: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _part_of(dataset: Dataset, subset: Mapping[str, Any] | None) -> Dataset:
-    """The part of a whole store that a record tells of; it may be a part of a part."""
+    """Return the part of a whole store that a record tells of; it may be a part of a part."""
     if not subset:
         return dataset
     of = subset["of"]

@@ -74,7 +74,7 @@ class ChunksAhead(Generic[_Index]):
         return self._coming if self._coming < self._last else -1
 
     def expect(self, first: int, last: int) -> None:
-        """Chunks first..last-1 will be taken in this order."""
+        """Announce that chunks first..last-1 will be taken in this order."""
         for future in self._ahead:
             future.cancel()
         self._ahead.clear()
@@ -83,7 +83,7 @@ class ChunksAhead(Generic[_Index]):
         self._request()
 
     def take(self) -> NDArray[np.uint8] | None:
-        """The next chunk, None where it is not stored; for those that have come, others are requested.
+        """Return the next chunk, None where it is not stored; for those that have come, others are requested.
 
         Raises
         ------

@@ -170,7 +170,7 @@ class StoreSchema:
         self._validate()
 
     def to_json(self) -> dict[str, Any]:
-        """The value of the root attribute `mlfs`."""
+        """Return the value of the root attribute `mlfs`."""
         document = dataclasses.asdict(self)
         document["label_counts"] = {name: document.pop(name) for name in _LABEL_COUNTS}
         for name in _MAY_BE_ABSENT:
@@ -280,7 +280,7 @@ def _get(document: Mapping[str, Any], key: str, read: Callable[[Any], Any], pref
 def _fields(
     kind: type, document: Mapping[str, Any], prefix: str = "", *, names: Iterable[str] | None = None
 ) -> dict[str, Any]:
-    """Fields of a class, read from a mapping."""
+    """Return the fields of a class, read from a mapping."""
     readers = _READERS[kind]
     return {name: _get(document, name, readers[name], prefix) for name in names or readers}
 

@@ -87,7 +87,7 @@ def statistics_path(directory: Path, part: int) -> Path:
 
 
 def read_journal(directory: Path, part: int) -> list[SpooledBatch] | None:
-    """Batches of a part; None unless it is finished."""
+    """Return batches of a part; None unless it is finished."""
     try:
         records = parse_json(journal_path(directory, part).read_bytes())
         return [SpooledBatch(**record) for record in records]
@@ -175,7 +175,7 @@ def _row_count(batch: Batch, path: str) -> int:
 
 
 def canonical(batch: Batch, path: str, statistics: Statistics) -> tuple[Matrix, csr_array, int]:
-    """X without -0 and odd NaNs; CSR sorted, without repeats and explicit zeros; Y likewise; both counted.
+    """Return X without -0 and odd NaNs; CSR sorted, without repeats and explicit zeros; Y likewise; both counted.
 
     A dense X that owns its memory is changed in place: each tile of it is tidied and counted while it is in the
     cache, since more passes over memory than one would take longer than parsing short texts.
@@ -358,7 +358,7 @@ class SpooledRows:
         self.close()
 
     def _read(self, index: int, name: str, start: int, stop: int) -> NDArray[Any]:
-        """Entries start..stop of one array of one batch."""
+        """Return entries start..stop of one array of one batch."""
         out = np.empty(stop - start, self._batches[index].arrays[name][1])
         self._read_into(index, name, start, out)
         return out
@@ -377,7 +377,7 @@ class SpooledRows:
             done += got
 
     def _file(self, part: int) -> IO[bytes]:
-        """The open file of a part: one for each thread, which has a position of its own in it."""
+        """Return the open file of a part: one for each thread, which has a position of its own in it."""
         of_thread = self._of_thread
         if getattr(of_thread, "part", None) != part:
             if hasattr(of_thread, "file"):
@@ -465,7 +465,7 @@ class SpooledRows:
             out[-1] = before[-1]
 
     def sparse(self, start: int, count: int, d: int, dtype: Any) -> csr_array:
-        """Rows of X from `start`, shape (count, d)."""
+        """Return the rows of X from `start`, shape (count, d)."""
         indptr = np.empty(count + 1, np.int64)
         self._fill_offsets(start, indptr, labels=False)
         data, indices = np.empty(indptr[-1] - indptr[0], dtype), np.empty(indptr[-1] - indptr[0], np.int32)
@@ -474,11 +474,11 @@ class SpooledRows:
         return csr_array((data, indices, indptr - indptr[0]), shape=(count, d))
 
     def _stored(self, labels: bool) -> list[int]:
-        """Entries of X or Y before each batch, and of all."""
+        """Return the entries of X or Y before each batch, and of all."""
         return self._label_nonzeros if labels else self._nonzeros
 
     def _csr_entries(self, index: int, array: str, start: int, stop: int, *, labels: bool) -> NDArray[Any]:
-        """Entries start..stop of `data`, `indices` or `indptr` of one batch's X or Y."""
+        """Return entries start..stop of `data`, `indices` or `indptr` of one batch's X or Y."""
         batch = self._batches[index]
         if batch.minus_ones if labels else not batch.sparse:
             matrix = self._settled_labels(index) if labels else self._as_csr(index)
@@ -510,7 +510,7 @@ class SpooledRows:
         return settled
 
     def rows_of_nonzeros(self, positions: Sequence[int]) -> list[int]:
-        """First row whose nonzeros start at or after each position, for rising positions."""
+        """Return the first row whose nonzeros start at or after each position, for rising positions."""
         rows = []
         for position in positions:
             # The batch before may end with empty rows that start exactly here.
@@ -528,7 +528,7 @@ class SpooledRows:
         return rows
 
     def offsets_at(self, rows: Sequence[int], name: str) -> list[int]:
-        """Row offsets of X or of the labels at some rows (0..n)."""
+        """Return the row offsets of X or of the labels at some rows (0..n)."""
         offsets = []
         for row in rows:
             out = np.empty(1, np.int64)
@@ -538,7 +538,7 @@ class SpooledRows:
 
 
 def _first_vanished(values: NDArray[Any], stored: NDArray[Any]) -> int | None:
-    """The first entry other than 0 that became 0 in a narrower type; None where there is none."""
+    """Return the first entry other than 0 that became 0 in a narrower type; None where there is none."""
     if values.dtype.kind != "f" or stored.dtype.itemsize >= values.dtype.itemsize:
         return None
     entries = np.flatnonzero((stored == 0) & (values != 0))

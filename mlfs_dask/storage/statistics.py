@@ -46,7 +46,7 @@ class NotHeld(NamedTuple):
 
 
 def limits_of(dtype: str) -> tuple[float, float]:
-    """The smallest and the largest finite value of a type."""
+    """Return the smallest and the largest finite value of a type."""
     limits = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
     return float(limits.min), float(limits.max)
 
@@ -278,7 +278,7 @@ class Statistics:
             self.seen[feature] = self.seen[feature] | seen
 
     def narrowest_dtype(self) -> str:
-        """The narrowest stored type that holds every value counted so far without loss."""
+        """Return the narrowest stored type that holds every value counted so far without loss."""
         return narrowest_dtype(
             minimum=float(self.minimum.min(initial=0)),
             maximum=float(self.maximum.max(initial=0)),
@@ -288,7 +288,7 @@ class Statistics:
         )
 
     def ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Smallest and largest value of each feature, zeros included; NaN where every value is missing."""
+        """Return the smallest and largest value of each feature, zeros included; NaN where every value is missing."""
         zeros = self.rows - self.stored - self.missing > 0
         minimum = np.where(zeros, np.minimum(self.minimum, 0.0), self.minimum)
         maximum = np.where(zeros, np.maximum(self.maximum, 0.0), self.maximum)
@@ -297,7 +297,7 @@ class Statistics:
         return minimum, maximum
 
     def first_not_held(self, dtype: str) -> NotHeld | None:
-        """The first feature with a value that a stored type cannot hold, even if digits may be lost."""
+        """Return the first feature with a value that a stored type cannot hold, even if digits may be lost."""
         type_of_x = np.dtype(dtype)
         low, high = self.ranges()
         faults: list[tuple[Fault, NDArray[np.bool_]]] = []

@@ -120,7 +120,7 @@ class StoreLocation(NamedTuple):
             )
 
     def _root(self) -> bytes | None:
-        """The root metadata as they are now; None where there are none."""
+        """Return the root metadata as they are now; None where there are none."""
         try:
             return open_objects(self.path, self.options).read(ROOT_KEY)
         except FileNotFoundError:
@@ -193,7 +193,7 @@ class ArrayReader:
             self._ahead = ChunksAhead(chunks, self._request_index, self._request_chunks, window)
 
     def expect(self, start: int, stop: int) -> None:
-        """Rows start..stop-1 will be read next, in this order: of a remote store they are requested."""
+        """Announce that rows start..stop-1 are read next, in this order; a remote store requests them."""
         if self._ahead is not None:
             self._ahead.expect(start // self.layout.chunk_rows, -(-stop // self.layout.chunk_rows))
 
@@ -336,7 +336,7 @@ class ArrayReader:
         return self._parse_index(shard, bytes(self._request(shard, -self.layout.index_bytes)))
 
     def _request_chunks(self, index: Future[NDArray[np.uint64]], shard: int, first: int, last: int) -> list[Chunk]:
-        """Chunks first..last-1 of a shard, each compared with its checksum; what is wrong comes in its place."""
+        """Return chunks first..last-1 of a shard, each compared with its checksum; what is wrong comes in its place."""
         layout = self.layout
         begin, content = first * layout.stride, memoryview(b"")
         if not index.done() and layout.compressor == "none":
@@ -375,7 +375,7 @@ class ArrayReader:
         return end
 
     def _values(self, shard: int, chunk: int, size: int, content: memoryview) -> NDArray[np.uint8]:
-        """A chunk, of whose stored bytes `content` has `size`, and the checksum that follows them."""
+        """Return a chunk, of whose stored bytes `content` has `size`, and the checksum that follows them."""
         layout = self.layout
         if len(content) < size + layout.checksum_bytes:
             raise self._cut(shard)
@@ -400,7 +400,7 @@ class ArrayReader:
     # ------------------------------------------------------------------ either
 
     def _parse_index(self, shard: int, footer: bytes) -> NDArray[np.uint64]:
-        """Offset and length of every chunk of a shard, from what it ends with."""
+        """Return the offset and length of every chunk of a shard, from the index at its end."""
         if len(footer) != self.layout.index_bytes:
             raise self.damage(f"shard {shard} ends before its index")
         table = footer[:-CHECKSUM_BYTES]
@@ -433,7 +433,7 @@ class ArrayReader:
             raise self.damage(f"chunk {chunk} of shard {shard} cannot be unpacked: {error}") from error
 
     def _key(self, shard: int) -> str:
-        """Name of a shard. Zarr takes an absent one for zeros; a store of ours has them all."""
+        """Return the name of a shard. Zarr takes an absent one for zeros; a store of ours has them all."""
         return self.layout.shard_key(shard)
 
     def _cut(self, shard: int) -> Exception:
@@ -650,14 +650,16 @@ class StoreRows(RowSource):
         return Window(max(2, min(share // max(chunks * layout.chunk_bytes, 1), MAX_REQUESTS)), chunks)
 
     def _ahead_bytes(self, layout: ArrayLayout) -> int:
-        """Bytes that the reader of one array of a remote store holds."""
+        """Return bytes that the reader of one array of a remote store holds."""
         window, chunks = self.window(layout), -(-layout.shape[0] // layout.chunk_rows)
         # One request is read from; another one has come in pieces, which are there until they are joined.
         ahead = min((window.requests + 2) * window.chunks, chunks + window.chunks) * layout.chunk_bytes
         return ahead * (1 if layout.compressor == "none" else 2) + layout.index_bytes
 
     def _dense_block_rows(self, layout: ArrayLayout) -> int:
-        """Rows of a block: whole inner chunks where several fit, so that none is decoded or checked twice."""
+        """Return the rows of a block: whole inner chunks where several fit, so that none is decoded or checked
+        twice.
+        """
         rows = max(1, self.block_bytes // max(layout.row_bytes, 1))
         if rows >= layout.chunk_rows:
             return rows // layout.chunk_rows * layout.chunk_rows
@@ -667,7 +669,7 @@ class StoreRows(RowSource):
         self.location.require_visible()
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
-        """Blocks of partitions first..last-1 in row order, each valid until the next one is asked for."""
+        """Yield blocks of partitions first..last-1 in row order, each valid until the next one is asked for."""
         reader = _Run(self)
         tasks = self._unchanged(reader.blocks(first, last))
         with runtime.TaskThreads(1, "mlfs-read") as pool:
@@ -682,7 +684,7 @@ class StoreRows(RowSource):
                 reader.close()
 
     def _unchanged(self, blocks: Iterator[Block]) -> Iterator[Block]:
-        """These blocks, of one and the same store. That is found out while the last one is worked on."""
+        """Yield the blocks, and check that the store did not change; this runs while the last block is processed."""
         with self.location.reading():
             yield from blocks
 
@@ -721,7 +723,7 @@ class LabelRows(RowSource):
         self.rows.require_visible()
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
-        """A block for each of the partitions first..last-1."""
+        """Yield a block for each of the partitions first..last-1."""
         with self.rows.location.reading(), contextlib.closing(_LabelReader(self.rows)) as labels:
             labels.expect_partitions(first, last)
             for i in range(first, last):
@@ -750,13 +752,15 @@ class _MatrixReader:
         self.arrays = [ArrayReader(location, layout, window(layout)) for layout in matrix.arrays]
 
     def expect(self, rows: _Range, stored: _Range) -> None:
-        """Some rows, whose stored values lie in `stored`, will be read next."""
+        """Announce that some rows, whose stored values lie in `stored`, are read next."""
         ranges = [rows] if self.dense else [stored, stored, (rows[0], rows[1] + 1)]
         for array, (start, stop) in zip(self.arrays, ranges, strict=True):
             array.expect(start, stop)
 
     def offsets(self, rows: _Range, stored: _Range) -> NDArray[np.int64]:
-        """Offsets of rows[0] up to rows[1] of a sparse matrix, counted from the first; their values lie in `stored`."""
+        """Return the offsets of rows[0] up to rows[1] of a sparse matrix, counted from the first; their values lie
+        in `stored`.
+        """
         indptr = np.empty(rows[1] - rows[0] + 1, dtype=np.int64)
         self.arrays[2].read(rows[0], rows[1] + 1, indptr)
         fault = offsets_fault(indptr, *stored, first_row=rows[0])
@@ -776,7 +780,7 @@ class _MatrixReader:
             raise self.arrays[1].damage(fault)
 
     def read(self, rows: _Range, stored: _Range) -> Any:
-        """Some rows: ndarray, or data, indices and offsets that count from 0."""
+        """Return some rows: ndarray, or data, indices and offsets that count from 0."""
         if self.dense:
             values = np.empty((rows[1] - rows[0], self.width), self.arrays[0].layout.dtype)
             self.arrays[0].read(*rows, values)
@@ -799,7 +803,7 @@ class _LabelReader(_MatrixReader):
         self._rows = rows
 
     def expect_partitions(self, first: int, last: int) -> None:
-        """Partitions first..last-1 will be read next."""
+        """Announce that partitions first..last-1 are read next."""
         rows, _, stored = self._rows.bounds(first, last)
         self.expect(rows, stored)
 
@@ -819,14 +823,16 @@ class _LabelReader(_MatrixReader):
 
 
 def _labels_to_csr(values: NDArray[Any]) -> sp.csr_array:
-    """Dense labels as CSR, some rows at a time: SciPy would number all entries at once, 16 bytes for each of them."""
+    """Return dense labels as CSR, some rows at a time: SciPy would number all entries at once, 16 bytes for each of
+    them.
+    """
     rows = max(1, 2**18 // max(values.shape[1], 1))
     parts = [sp.csr_array(values[low : low + rows].astype(np.int8)) for low in range(0, len(values), rows)]
     return parts[0] if len(parts) == 1 else sp.csr_array(sp.vstack(parts, format="csr"))
 
 
 def _csr(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[np.int64], shape: tuple[int, int]) -> sp.csr_array:
-    """A canonical CSR matrix of the arrays as they are."""
+    """Return a canonical CSR matrix of the arrays as they are."""
     matrix = sp.csr_array((data, indices, indptr.astype(np.int32)), shape=shape)
     # `_MatrixReader.fill` has looked: SciPy need not.
     matrix.has_canonical_format = True
@@ -834,7 +840,7 @@ def _csr(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[np.int64], s
 
 
 def _buffer(items: int, dtype: str) -> NDArray[Any]:
-    """Space that goes back to the system when it is dropped.
+    """Return a buffer whose memory goes back to the system when it is dropped.
 
     Taken from malloc, a buffer belongs to the arena of whichever thread asked; with the trim threshold that keeps
     page faults low, every run's reader thread would leave its buffers behind in another arena.
@@ -924,7 +930,7 @@ class _SparseBuffer:
 def read_block(
     location: StoreLocation, matrix: MatrixLayout, partition: int, rows: tuple[int, int], stored: tuple[int, int]
 ) -> Any:
-    """One partition of a matrix, in one piece.
+    """Return one partition of a matrix, in one piece.
 
     Parameters
     ----------
@@ -955,7 +961,7 @@ def read_block(
 
 
 def read_entries(location: StoreLocation, layout: ArrayLayout, start: int, stop: int) -> NDArray[Any]:
-    """Entries start..stop-1 of one array along its first axis.
+    """Return entries start..stop-1 of one array along its first axis.
 
     Raises
     ------

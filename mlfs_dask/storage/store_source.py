@@ -53,14 +53,14 @@ class StoreReader(Reader):
         )
 
     def parts(self, part_bytes: int) -> list[Part]:
-        """Runs of partitions."""
+        """Return runs of partitions."""
         rows = self.dataset.store_rows
         offsets = rows.row_offsets.tolist()
         together = max(1, part_bytes * (len(offsets) - 1) // max(rows.profile.read_bytes, 1))
         return parts_at(offsets[:-1:together], offsets[-1], rows=True)
 
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """Batches of one part. See `Reader.read`."""
+        """Yield batches of one part. See `Reader.read`."""
         rows = self.dataset.store_rows
         position = part.start
         stop = self.dataset.schema.n if part.stop is None else part.stop
@@ -80,7 +80,7 @@ class StoreReader(Reader):
 
 
 def _rows_in(X: Matrix, low: int, batch_bytes: int) -> int:
-    """Rows from `low` on that take about `batch_bytes` as a batch; at least one."""
+    """Return rows from `low` on that take about `batch_bytes` as a batch; at least one."""
     left = int(X.shape[0]) - low
     if isinstance(X, np.ndarray):
         return min(max(1, batch_bytes // (8 * max(int(X.shape[1]), 1))), left)

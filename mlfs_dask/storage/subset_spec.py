@@ -31,7 +31,7 @@ _LONGEST_ENTRY = 1 << 20
 
 
 def choose_rows(chosen: Chosen, n: int) -> range | NDArray[np.int64]:
-    """The numbers of the chosen rows, rising.
+    """Return the numbers of the chosen rows, rising.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def choose_rows(chosen: Chosen, n: int) -> range | NDArray[np.int64]:
 
 
 def choose_columns(chosen: Chosen, names: Sequence[str], what: str) -> NDArray[np.int64]:
-    """The numbers of the chosen features or labels, rising.
+    """Return the numbers of the chosen features or labels, rising.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def choose_columns(chosen: Chosen, names: Sequence[str], what: str) -> NDArray[n
 
 
 def list_columns(chosen: Chosen, names: Sequence[str] | None, d: int, what: str) -> NDArray[np.int64]:
-    """The numbers of features or labels in the order in which they are named.
+    """Return the numbers of features or labels in the order in which they are named.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def _choose(
 
 
 def _in_order(read: Any, distinct: NDArray[np.int64], *, rising: bool) -> NDArray[np.int64]:
-    """Distinct numbers: rising, or as they were read."""
+    """Return distinct numbers: rising, or as they were read."""
     return distinct if rising else np.array(list(dict.fromkeys(np.asarray(read).tolist())), np.int64)
 
 
@@ -251,7 +251,7 @@ def _number_in_line(entry: str, n: int, numbers: Mapping[str, int], what: str, p
 
 
 def origin_of(digest: str | None, subset: Mapping[str, Any] | None) -> str | None:
-    """Digest of the whole store.
+    """Return the digest of the whole store.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ class WorkerPool:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def run(self, task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-        """Results in the order in which they come."""
+        """Yield results in the order in which they come."""
         if self._pool is None:
             for each in arguments:
                 yield task(*each)

@@ -33,7 +33,7 @@ _BLOSC_HEADER = struct.Struct("<4sIII")
 
 
 def encoder(compressor: str) -> Callable[[NDArray[Any]], Any]:
-    """The function that turns one chunk into stored bytes."""
+    """Return the function that turns one chunk into stored bytes."""
     if compressor == "none":
         return lambda chunk: chunk.reshape(-1).view(np.uint8).data
     import numcodecs  # takes a while to load
