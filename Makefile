@@ -36,11 +36,11 @@ $(VENV)/.pip:
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.pip pyproject.toml
-	$(PIP) install --editable .
+	$(PIP) install --editable ".[complete]"
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.pip pyproject.toml
-	$(PIP) install --editable . --group test
+	$(PIP) install --editable ".[complete]" --group test
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.test pyproject.toml
@@ -89,13 +89,13 @@ dist: $(VENV)/.dist
 	$(BIN)/uv build --quiet
 	@set -e; for file in $(CURDIR)/dist/*.whl $(CURDIR)/dist/*.tar.gz; do \
 	  echo "mlfs demo, from $$file"; folder=$$(mktemp -d); \
-	  (cd $$folder && $(abspath $(BIN))/uvx --quiet --isolated --python $(abspath $(BIN))/python --from $$file mlfs demo digits && test -s digits/index.html); \
+	  (cd $$folder && $(abspath $(BIN))/uvx --quiet --isolated --python $(abspath $(BIN))/python --from "mlfs-dask[complete] @ file://$$file" mlfs demo digits && test -s digits/index.html); \
 	  rm -rf $$folder; \
 	done
 
 constraints:
 	$(PYTHON) -m venv --clear $(VENV)-image
-	$(VENV)-image/bin/python -m pip -qq install ".[cloud]"
+	$(VENV)-image/bin/python -m pip -qq install ".[cloud,complete]"
 	{ echo '# What deploy/Dockerfile installs, so that an image built later is the same: make constraints PYTHON=python3.13'; \
 	  $(VENV)-image/bin/python -m pip freeze --exclude mlfs-dask; } > deploy/constraints.txt
 
@@ -103,8 +103,8 @@ constraints:
 $(VENV)-floors/.test: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-floors
 	$(VENV)-floors/bin/python -m pip -qq install --upgrade "pip>=25.1"
-	$(VENV)-floors/bin/python -c 'import re, tomllib; p = tomllib.load(open("pyproject.toml", "rb")); lists = [p["project"]["dependencies"], p["dependency-groups"]["test"]]; print("\n".join(re.sub(r"(\[.*\])?>=([0-9.]+).*", r"==\2", r) for x in lists for r in x))' > $(VENV)-floors/floors.txt
-	$(VENV)-floors/bin/python -m pip -qq install --editable . --group test --constraint $(VENV)-floors/floors.txt
+	$(VENV)-floors/bin/python -c 'import re, tomllib; p = tomllib.load(open("pyproject.toml", "rb")); lists = [p["project"]["dependencies"], *p["project"]["optional-dependencies"].values(), p["dependency-groups"]["test"]]; print("\n".join(re.sub(r"(\[.*\])?>=([0-9.]+).*", r"==\2", r) for x in lists for r in x if ">=" in r))' > $(VENV)-floors/floors.txt
+	$(VENV)-floors/bin/python -m pip -qq install --editable ".[complete]" --group test --constraint $(VENV)-floors/floors.txt
 	@touch $@
 
 test-floors: $(VENV)-floors/.test

@@ -15,6 +15,7 @@ import click
 
 from mlfs_dask.errors import (
     DISK_FULL,
+    EXTRAS,
     TOO_MANY_FILES,
     TOO_MANY_FILES_CURE,
     DataError,
@@ -24,6 +25,7 @@ from mlfs_dask.errors import (
     StoreNotAllowedError,
     StoreUnavailableError,
     is_load_failure,
+    missing_extra,
 )
 from mlfs_dask_cli.output import json_text, shown
 
@@ -92,6 +94,8 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
     if isinstance(error, OSError) and error.errno is not None and not isinstance(error, BrokenPipeError):
         # No permission, no such file, a disk that does not answer: the system's words say it, and mostly name the file.
         return Failure("system", 1, f"{_system_words(error)}\n  cure: {_system_cure(error)}", {"errno": error.errno})
+    if isinstance(error, ModuleNotFoundError) and (module := str(error.name).partition(".")[0]) in EXTRAS:
+        return Failure("usage", 2, f"this needs {missing_extra(module)}")
     if isinstance(error, Exception) and is_load_failure(error):
         logger.info("%s", "".join(traceback.format_exception(error)).rstrip())
         text = f"a library does not load: {type(error).__name__}: {str(error).strip() or 'no message'}"

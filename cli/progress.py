@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
+from mlfs_dask.errors import is_installed
 from mlfs_dask.redaction import redact
 from mlfs_dask_cli.output import Output, between, json_text
 
@@ -28,7 +29,7 @@ def show_progress(output: Output) -> Iterator[None]:
     """Show progress inside the with-block in the form that `output` asks for."""
     form = output.progress
     if form == "auto":
-        form = "bar" if sys.stderr.isatty() else "plain"
+        form = "bar" if sys.stderr.isatty() and is_installed("rich") else "plain"
     if form == "none":
         yield
         return

@@ -460,9 +460,9 @@ def run_tiny_job(folder: Path) -> tuple[str, float]:
     from mlfs_dask.storage.dataset import open_store
 
     started = time.perf_counter()
-    rows = ["noise,planted,label"]
+    rows = ["@relation tiny", *(f"@attribute {name} numeric" for name in ("noise", PLANTED, "label")), "@data"]
     rows += [f"{row * 37 % 64},{row % 2},{row % 2}" for row in range(64)]
-    source = folder / "tiny.csv"
+    source = folder / "tiny.arff"
     source.write_text("\n".join(rows) + "\n")
     store = folder / "tiny.zarr"
     convert(source, store, labels=LabelSpec(columns=("label",)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.util
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Literal
@@ -20,6 +21,55 @@ TOO_MANY_FILES_CURE = "raise the limit of open files (`ulimit -n 1024`)"
 
 #: Error numbers of the system for a full disk or an exhausted quota.
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+#: Extra of this package that installs a library, by the name of its module.
+EXTRAS = {
+    "pyarrow": "tables",
+    "h5py": "hdf5",
+    "matplotlib": "report",
+    "pandas": "report",
+    "cryptography": "workers",
+    "rich": "progress",
+    "bokeh": "dashboard",
+    "boto3": "cloud",
+    "obstore": "cloud",
+}
+
+
+def require_extra(module: str, what: str) -> None:
+    """Refuse work whose library is not installed, before the work begins.
+
+    Parameters
+    ----------
+    module : str
+        Module of `EXTRAS`.
+    what : str
+        Subject of the message.
+
+    Raises
+    ------
+    UsageError
+        If the library is missing; it names the extra that installs it.
+    """
+    if not is_installed(module):
+        raise UsageError(f"{what} needs {missing_extra(module)}")
+
+
+def is_installed(module: str) -> bool:
+    """Return True if a module can be imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def missing_extra(module: str) -> str:
+    """Return the end of a message about a library of `EXTRAS` that is not installed.
+
+    >>> missing_extra("h5py")
+    'h5py, which is not installed\\n  cure: pip install "mlfs-dask[hdf5]"'
+    """
+    return f'{module}, which is not installed\n  cure: pip install "mlfs-dask[{EXTRAS[module]}]"'
 
 
 def is_load_failure(error: BaseException) -> bool:

@@ -38,8 +38,12 @@ def test_the_recipe_asks_for_what_the_package_asks_for() -> None:
         return {(SPLIT.get(each[1], each[1]), each[2]) for each in found if each}
 
     run = [text for text in recipe["requirements"]["run"] if text[:2] != "__" and not text.startswith("python ")]
-    assert asked(run) == asked(facts["dependencies"])
-    extras = [text for name, texts in facts["optional-dependencies"].items() if name != "all" for text in texts]
-    assert asked(recipe["requirements"]["run_constraints"]) == asked(extras)
-    (everything,) = facts["optional-dependencies"]["all"]
-    assert set(re.findall(r"\w+", everything.partition("[")[2])) == set(facts["optional-dependencies"]) - {"all"}
+    extras = facts["optional-dependencies"]
+    # Packages of conda have no extras: the recipe's installs what `complete` does.
+    (complete,), (everything,) = (re.findall(r"\[(.*)\]", *extras.pop(name)) for name in ("complete", "all"))
+    with_complete = [text for name in complete.split(",") for text in extras.pop(name)]
+    assert asked(run) == asked(facts["dependencies"] + with_complete)
+    assert asked(recipe["requirements"]["run_constraints"]) == asked(
+        [text for texts in extras.values() for text in texts]
+    )
+    assert set(everything.split(",")) == {"complete", *extras}

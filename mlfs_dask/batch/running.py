@@ -29,7 +29,7 @@ from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.checkpoints import Folder, checkpoint_place
 from mlfs_dask.engine.readings import cache_entry
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, spell_parameters_as
+from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, require_extra, spell_parameters_as
 from mlfs_dask.evaluation import results as evaluations
 from mlfs_dask.evaluation.candidates import Candidate
 from mlfs_dask.evaluation.experiment import Experiment
@@ -241,6 +241,7 @@ class Batch:
     """
 
     def __init__(self, spec: BatchSpec, place: str | Path, *, resume: bool = False, force: bool = False) -> None:
+        require_extra("pandas", "a batch")
         self.spec = spec
         self._place = _check_place(place, resume=resume, force=force)
         self._resume, self._force = resume, force

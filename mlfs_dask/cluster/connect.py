@@ -25,7 +25,7 @@ from mlfs_dask.cluster.block_sizes import register_sizes
 from mlfs_dask.cluster.dashboard import dashboard_link
 from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.cluster.workers import WORKER_WAIT, cluster_of, root_of
-from mlfs_dask.errors import ClusterLostError, DoesNotFitError, UsageError, number_of, parameter
+from mlfs_dask.errors import ClusterLostError, DoesNotFitError, UsageError, number_of, parameter, require_extra
 from mlfs_dask.files.interruption import SAFE_PATH, deferred_signals, restore_environment
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.runtime import Resources
@@ -498,6 +498,7 @@ def _address_from_file(scheduler_file: str, deadline: float, wait: float) -> str
 
 @contextmanager
 def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait: float) -> Iterator[Client]:
+    require_extra("cryptography", parameter("workers"))
     with deferred_signals():
         import dask
         from distributed import LocalCluster

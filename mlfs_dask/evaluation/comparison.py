@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 from scipy import stats
 
-from mlfs_dask.errors import DataError, UsageError, closest
+from mlfs_dask.errors import DataError, UsageError, closest, require_extra
 from mlfs_dask.evaluation.results import (
     ALL,
     BATCH,
@@ -146,6 +146,7 @@ def compare(
     A data set on which a run is absent, or undefined, is left out of the ranks of that metric, and a note says so.
     The run of all features (method `all`) is shown in the tables and not ranked.
     """
+    require_extra("matplotlib", "a comparison")
     import pandas as pd
 
     if not 0 < alpha < 1:

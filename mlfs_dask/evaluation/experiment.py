@@ -20,7 +20,7 @@ import numpy as np
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.cluster.resources import current_resources
-from mlfs_dask.errors import DataError, UsageError, number_of, parameter
+from mlfs_dask.errors import DataError, UsageError, number_of, parameter, require_extra
 from mlfs_dask.evaluation.candidates import Candidate, read_candidates
 from mlfs_dask.evaluation.grids import Grid, GridPoint, read_grid
 from mlfs_dask.evaluation.inputs import Inputs, SplitInputs, split_inputs
@@ -167,6 +167,7 @@ class Experiment:
         protocol: str | None = None,
         **options: Any,
     ) -> None:
+        require_extra("pandas", "an evaluation")
         if inputs.fold_of is not None or inputs.test is not None:
             _check_given_split("test" if inputs.fold_of is None else "fold_of", options)
             options["split"] = "given"

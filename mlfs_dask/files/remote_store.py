@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from mlfs_dask.errors import UsageError
+from mlfs_dask.errors import UsageError, require_extra
 from mlfs_dask.files.access import CREDENTIALS
 
 WEB = ("http", "https")
@@ -74,13 +74,9 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> tuple[Any,
 
 
 def _imported(module: str, what: str) -> Any:
-    """Return a module that the extra `cloud` installs; UsageError where it is not there."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        package = module.partition(".")[0]
-        cure = 'pip install "mlfs-dask[cloud]"'
-        raise UsageError(f"{what} needs {package}, which is not installed\n  cure: {cure}") from error
+    """Import a module that the extra `cloud` installs. Raises UsageError as `require_extra`."""
+    require_extra(module.partition(".")[0], what)
+    return importlib.import_module(module)
 
 
 def _connect(address: str, given: dict[str, Any]) -> Any:

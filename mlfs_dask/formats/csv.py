@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, UsageError, require_extra
 from mlfs_dask.files.compressed_io import (
     LONGEST_LINE,
     PIECE_BYTES,
@@ -344,6 +344,7 @@ def open_csv(path: str, spec: FileSpec = _DEFAULTS, *, tabs: bool = False) -> Cs
     DataError
         No such file, an empty one, a ragged row, a name given twice, an unknown label column.
     """
+    require_extra("pyarrow", f"{path}: CSV")
     require_arrow()
     source = open_source(path, spec.storage_options)
     sample = _sample(source)

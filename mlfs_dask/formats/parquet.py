@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask import runtime
-from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, require_extra
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.files.limits import filled_temporary_file, memory_cure, require_arrow, require_memory
 from mlfs_dask.files.object_store import is_url, local_path
@@ -268,6 +268,7 @@ def open_parquet(path: str, spec: FileSpec = _DEFAULTS) -> ParquetReader:
     DataError
         No such file, a column of a type that is neither number nor text, an unknown label column.
     """
+    require_extra("pyarrow", f"{path}: Parquet")
     with _open(path, spec.storage_options, _Made()) as file:
         if not sum(file.rows):
             raise NoRowsError("the table has no rows", file=path, cure="check the file")

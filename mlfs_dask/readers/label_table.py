@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mlfs_dask.errors import DataError
+from mlfs_dask.errors import DataError, require_extra
 from mlfs_dask.files.compressed_io import format_suffix, open_source
 from mlfs_dask.files.limits import require_memory
 from mlfs_dask.readers.base import LabelSpec
@@ -138,6 +138,7 @@ def _labels_in(table: Any, labels: LabelSpec, source: str) -> tuple[NDArray[np.f
 
 
 def _read(source: str, storage_options: dict[str, Any]) -> Any:
+    require_extra("pandas", f"{source}: a table of labels")
     import pandas as pd
 
     with open_source(source, storage_options).open() as stream:

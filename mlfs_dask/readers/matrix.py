@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
-from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, require_extra
 from mlfs_dask.files.compressed_io import open_source
 from mlfs_dask.files.limits import memory_cure, require_memory
 from mlfs_dask.files.object_store import is_url, open_binary, read_text_file
@@ -734,6 +734,7 @@ def open_hdf5(path: str, storage_options: dict[str, Any]) -> Iterator[Any]:
 @contextlib.contextmanager
 def hdf5_in(file: Any, path: str, problem: str) -> Iterator[Any]:
     """The HDF5 file in an open one; `problem` is what is wrong where there is none."""
+    require_extra("h5py", f"{path}: HDF5")
     import h5py
 
     try:

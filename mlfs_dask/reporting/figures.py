@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mlfs_dask.errors import require_extra
 from mlfs_dask.evaluation.results import ALL
 from mlfs_dask.selectors import METHODS
 
@@ -129,6 +130,7 @@ class Styles:
 @contextmanager
 def look(*, text_as_paths: bool) -> Iterator[None]:
     """Settings of matplotlib, ours and no user's; names are text and never formulas."""
+    require_extra("matplotlib", "a figure")
     import matplotlib as mpl
 
     with mpl.rc_context(), warnings.catch_warnings():

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlfs_dask._version import __version__
-from mlfs_dask.errors import UsageError
+from mlfs_dask.errors import UsageError, require_extra
 from mlfs_dask.evaluation.comparison import Comparison
 from mlfs_dask.evaluation.results import Evaluation, splits_in_words
 from mlfs_dask.files.object_store import is_url, local_path, require_writable
@@ -97,6 +97,7 @@ def report(
     DataError
         A folder is none of those kinds, or damaged.
     """
+    require_extra("matplotlib", "a report")
     place = check_page(output, force=force)
     if figures is not None:
         require_writable(str(figures), takes_files=True)

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.cluster.resources import current_resources
-from mlfs_dask.errors import DataError, UsageError, number_of
+from mlfs_dask.errors import DataError, UsageError, number_of, require_extra
 from mlfs_dask.rows.contract import Profile, RowSource
 from mlfs_dask.rows.covariates import as_column
 from mlfs_dask.rows.sources import as_rows
@@ -248,6 +248,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         pairs: Any = getattr(self, "_pairs", None)
         if pairs is None:
             raise AttributeError(f"{type(self).__name__} has no pairs_ before a fit with pairs")
+        require_extra("pandas", "pairs_")
         return pairs.to_pandas()
 
     def ranking_frame(self) -> pd.DataFrame:
@@ -260,6 +261,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             best_label, q_value, rank_low, rank_high, selection_frequency, shared, group, group_score. Features
             without names are called x0, x1, ...
         """
+        require_extra("pandas", "ranking_frame")
         import pandas as pd
 
         run = self.as_run()

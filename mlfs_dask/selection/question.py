@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.engine.readings import is_cached, run_reading
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter
+from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter, require_extra
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.rows.covariates import ArrayColumn, find_clusters, find_covariates, find_strata, read_weights
@@ -251,6 +251,8 @@ class Question:
             definition.check(getattr(self, definition.name))
         if self.pairs is not None and not re.fullmatch("best:[1-9][0-9]*|significant|all", self.pairs):
             raise UsageError(f"{parameter('pairs')} must be 'best:N', 'significant' or 'all'; got {self.pairs!r}")
+        if self.pairs is not None:
+            require_extra("pyarrow", f"the table of {parameter('pairs')}")
         if self.prune is not None and self.redundancy is not None:
             raise UsageError(f"{parameter('prune')} lists clusters, too; leave {parameter('redundancy')} out.")
         if self.groups is not None:

@@ -25,7 +25,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, UsageError, require_extra
 from mlfs_dask.files.object_store import RemoteObjects, is_url, local_path, require_writable
 from mlfs_dask.files.publish import behind_links, explained, put, working_folder
 from mlfs_dask.readers.label_columns import repeated_name
@@ -511,6 +511,7 @@ def _distinct_names(table: _Table, what: str) -> None:
 
 
 def _write_csv(table: _Table, file: Path) -> None:
+    require_extra("pyarrow", f"{file}: CSV")
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -548,6 +549,7 @@ def _arrow_schema(table: _Table, dtype: np.dtype[Any], categorical: Any, **optio
 
 
 def _write_parquet(table: _Table, file: Path) -> None:
+    require_extra("pyarrow", f"{file}: Parquet")
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from mlfs_dask.errors import require_extra
 from mlfs_dask.storage.anndata_encoding import DENSE, DICT, STRINGS
 from mlfs_dask.typing import Matrix
 
@@ -67,6 +68,7 @@ def written_hdf5(path: Path, mode: Literal["w", "r+"]) -> Iterator[tuple[Any, _W
     OSError
         Something could not be written.
     """
+    require_extra("h5py", f"{path}: HDF5")
     import h5py
 
     with _WrittenFile(path, f"{mode.removesuffix('+')}+") as file:
