@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import textwrap
+from itertools import chain
 
 import click
 
-from mlfs_dask_cli.options import ARGUMENTS, PATH, Command, Computing, computing_options, option, output_options
+from mlfs_dask_cli.options import (
+    ARGUMENTS,
+    PATH,
+    Command,
+    Computing,
+    computing_options,
+    option,
+    output_options,
+    read_settings,
+    shared_options,
+)
 from mlfs_dask_cli.output import Output, shown
 
 EXIT_CODES = {"store": 3, "cluster": 5}
@@ -46,10 +58,13 @@ def doctor(store: str | None, directory: str | None, computing: Computing, outpu
     Exit code 0 if nothing failed, 3 if this process could not read the store, 5 if the cluster could not be used,
     1 for other failures.
     """
-    from mlfs_dask.doctor import examine
+    from mlfs_dask.doctor import Check, examine
 
+    (path, values), known = read_settings(), {option.envvar for option in shared_options().values()}
+    variables = ", ".join(name for name in sorted(os.environ) if name in known) or "nothing"
+    settings = f"{path or 'no file'} ({', '.join(values) or 'nothing'}); of the environment {variables}"
     checks = []
-    for check in examine(store, directory=directory, **computing.cluster):
+    for check in chain([Check("settings", "ok", settings)], examine(store, directory=directory, **computing.cluster)):
         checks.append(check)
         if not output.as_json:
             state = click.style(f"{check.status:<4}", fg=COLOURS[check.status])

@@ -10,13 +10,17 @@ import contextlib
 import csv
 import functools
 import logging
+import os
 import shlex
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from mlfs_dask.selection.feature_counts import parse_n_features_to_select
 from mlfs_dask_cli.output import Output, print_line
@@ -126,6 +130,8 @@ def put_into_section(options: Sequence[click.Parameter], section: str) -> None:
     """Have the help show options under a heading of theirs."""
     for option in options:
         setattr(option, "section", section)  # noqa: B010 - no attribute of click's
+        if section == COMPUTING:
+            option.envvar = f"MLFS_{option.opts[-1].lstrip('-').replace('-', '_').upper()}"
 
 
 def with_facts(text: str, *facts: str | None) -> str:
@@ -135,7 +141,16 @@ def with_facts(text: str, *facts: str | None) -> str:
 
 
 class Command(click.Command):
-    """A command whose help has a section for the options that it shares with others."""
+    """A command whose help has a section for the options that it shares with others, and whose defaults have a file."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Parse the arguments; the file of settings has the defaults of shared options."""
+        completing = extra.get("resilient_parsing") or (parent is not None and parent.resilient_parsing)
+        if not completing and not {"-h", "--help"} & set(args):
+            extra["default_map"] = read_settings()[1]
+        return super().make_context(info_name, args, parent, **extra)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's own options, and then a section for each kind of shared options."""
@@ -166,6 +181,7 @@ progress_option = option(
     "Progress on standard error: a bar (on a terminal), a line every few seconds (elsewhere), JSON lines, or none.",
     type=click.Choice(["auto", "bar", "plain", "json", "none"]),
     default="auto",
+    envvar="MLFS_PROGRESS",
     show_default=True,
 )
 
@@ -295,7 +311,6 @@ cache_option_list = [
         "Local folder for statistics of stores, which spare further selections a pass. auto: STORE.cache, beside "
         "the store. none: no cache.",
         "cache_place",
-        envvar="MLFS_CACHE",
         default="auto",
         show_default=True,
     ),
@@ -307,6 +322,72 @@ cache_option_list = [
         show_default=True,
     ),
 ]
+
+
+#: Options that say where to compute; one that is given replaces what a weaker source says of any.
+_PLACES = ("scheduler", "scheduler_file", "workers", "in_process")
+#: Options of a cluster that hold wherever the work is done.
+_ANYWHERE = ("memory_limit", "wait")
+_SOURCES = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
+
+
+def shared_options() -> dict[str, click.Option]:
+    """Return the options that a file of settings may set, by their names without dashes."""
+
+    def command() -> None: ...
+
+    stack_options(command, [*cluster_option_list, *cache_option_list], section=COMPUTING)
+    stack_options(command, [progress_option])
+    options: list[click.Option] = getattr(command, "__click_params__")  # noqa: B009 - as above
+    return {option.opts[-1].lstrip("-"): option for option in options}
+
+
+def read_settings() -> tuple[str, dict[str, Any]]:
+    """Return the path of the file of settings, "" without one, and its values by the names of arguments.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be read, or has an unknown name or an invalid value.
+    """
+    named = os.environ.get("MLFS_CONFIG")
+    folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    path = Path(f"{folder}/mlfs/config.toml" if named is None else named).expanduser()
+    if named == "" or (named is None and not path.is_file()):
+        return "", {}
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"{path}: {error}\n  cure: correct the file, or name another by MLFS_CONFIG") from error
+    options, values = shared_options(), {}
+    for name, value in found.items():
+        option = options.get(name)
+        if option is None or option.name is None:
+            from mlfs_dask.errors import closest
+
+            known = ", ".join(options)
+            raise click.UsageError(
+                f"{path}: there is no setting {name!r}. {closest(name, list(options))}\n  cure: take one of {known}"
+            )
+        try:
+            if option.is_flag and not isinstance(value, bool):
+                raise click.BadParameter(f"{value!r} is neither true nor false.")
+            option.type.convert(value, option, None)
+        except click.BadParameter as error:
+            raise click.UsageError(f"{path}: {name}: {error.message}") from error
+        values[option.name] = value
+    return str(path), values
+
+
+def _drop_weaker(cluster: dict[str, Any]) -> None:
+    """Set what a weaker source says of a cluster to its default, if a stronger one says where to compute."""
+    context = click.get_current_context()
+    sources = {name: context.get_parameter_source(name) for name in cluster}
+    order = {name: _SOURCES.index(source) for name, source in sources.items() if source in _SOURCES}
+    first = min((order[name] for name in _PLACES if name in order), default=len(_SOURCES))
+    for name, place in order.items():
+        if name not in _ANYWHERE and place > first:
+            cluster[name] = False if isinstance(cluster[name], bool) else None
 
 
 @dataclass(frozen=True)
@@ -359,6 +440,7 @@ def computing_options(*, cache: bool, report: bool) -> Callable[[Decorated], Dec
             cluster = {name: kwargs.pop(name) for name in names}
             path = cluster.pop("performance_report", None)
             place, size = cluster.pop("cache_place", "none"), cluster.pop("cache_size", 1)
+            _drop_weaker(cluster)
             kept = {"place": None if place == "none" else place, "size": size}
             # Files are opened by this process, before there is a place to compute: workers have limits of their own.
             with runtime.process_limits(memory_limit=None if cluster["workers"] else cluster["memory_limit"]):
