@@ -1,4 +1,4 @@
-"""The recipe of the conda package says what pyproject.toml says."""
+"""The recipe of the conda package and the citation say what pyproject.toml says."""
 
 from __future__ import annotations
 
@@ -14,6 +14,18 @@ REPOSITORY = Path(__file__).parent.parent
 
 #: Names of packages that conda-forge splits.
 SPLIT = {"dask": "dask-core", "matplotlib": "matplotlib-base"}
+
+
+def test_the_citation_is_of_this_version() -> None:
+    """Its form was checked by `cffconvert --validate`."""
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert (citation["cff-version"], citation["version"], citation["license"]) == (
+        "1.2.0",
+        __version__,
+        project["license"],
+    )
+    assert citation["title"].startswith(project["name"])
 
 
 def test_the_recipe_asks_for_what_the_package_asks_for() -> None:
