@@ -28,6 +28,10 @@ MAX_CATEGORIES = 1000
 #: Rows of a column that are read at a time.
 _ROWS_AT_ONCE = 2**20
 
+#: Rows in which columns are compared with labels, and the share of a label's variance within the values of a column up
+#: to which the column nearly determines the label.
+_ROWS_SEEN, _UNEXPLAINED = 2**15, 0.1
+
 
 @dataclass(frozen=True)
 class RowSpan:
@@ -441,7 +445,7 @@ def find_covariates(source: RowSource, names: str | Sequence[str], strata: str |
         if name.startswith(FEATURE):
             features.append((_feature_number(source, name.removeprefix(FEATURE)), name.removeprefix(FEATURE)))
         else:
-            columns.append(_check_categories(_find_column(source, name, "covariate")))
+            columns.append(_check_categories(find_column(source, name, "covariate")))
     if strata is not None:
         columns.append(find_strata(source, strata))
     return Covariates(tuple(columns), tuple(features), strata is not None)
@@ -457,7 +461,7 @@ def find_strata(source: RowSource, name: str) -> RowColumn:
     DataError
         If there are too many strata.
     """
-    return _check_categories(as_categories(_find_column(source, name, "column of strata"), MAX_CATEGORIES))
+    return _check_categories(as_categories(find_column(source, name, "column of strata"), MAX_CATEGORIES))
 
 
 def find_clusters(source: RowSource, name: str) -> RowColumn:
@@ -472,7 +476,7 @@ def find_clusters(source: RowSource, name: str) -> RowColumn:
     """
     if name not in source.columns and (is_url(name) or Path(name).is_file()):
         return _as_categories(name, np.array(row_lines(name, source.profile.n), dtype=object))
-    return as_categories(_find_column(source, name, "column of clusters"))
+    return as_categories(find_column(source, name, "column of clusters"))
 
 
 def read_weights(source: RowSource, name: str) -> Array:
@@ -537,6 +541,69 @@ def count_clusters(source: RowSource, column: RowColumn) -> ClusterSizes:
     return ClusterSizes(sizes, int(together.max(initial=0)))
 
 
+class DeterminingColumn(NamedTuple):
+    """Column of the rows whose values nearly determine labels.
+
+    Attributes
+    ----------
+    name : str
+    values : int
+        Number of values seen.
+    labels : int64 array
+        Labels that it determines.
+    """
+
+    name: str
+    values: int
+    labels: NDArray[np.int64]
+
+
+def find_determining_column(source: RowSource, others: Sequence[str]) -> DeterminingColumn | None:
+    """Find a column that nearly determines labels and has more values than these labels; None without one.
+
+    Rows with one value of such a column may belong together. The labels of up to 16 partitions are read in this
+    process, at most `_ROWS_SEEN` rows.
+
+    Parameters
+    ----------
+    source : RowSource
+        Labels, not numeric targets.
+    others : sequence of str
+        Columns that are not considered.
+    """
+    names = [name for name in source.columns if name not in others]
+    whole, offsets, labels = source.all_rows, source.row_offsets, source.labels_only()
+    if not names or source.residence == "graph" or not isinstance(whole.inside, slice):
+        return None
+    partitions = np.unique(np.linspace(0, len(offsets) - 2, 16).astype(int)).tolist()
+    seen = {name: list[NDArray[Any]]() for name in names}
+    Y: list[NDArray[np.int8]] = []
+    for partition in partitions:
+        left = _ROWS_SEEN // len(partitions)
+        for block in labels.stream(partition, partition + 1):
+            rows = min(left, block.Y.shape[0])
+            Y.append(block.Y[:rows].toarray())
+            span = RowSpan(block.start, block.start + rows, slice(None), block.start)
+            for name, values in seen.items():
+                values.append(source.columns[name].read(span))
+            left -= rows
+            if not left:
+                break
+    positive = np.concatenate(Y) > 0
+    m, share = len(positive), positive.mean(axis=0)
+    for name, values in seen.items():
+        codes, sizes = np.unique(np.concatenate(values), return_inverse=True, return_counts=True)[1:]
+        if not 3 <= len(sizes) <= m // 2:
+            continue
+        sums = np.stack([np.bincount(codes, weights=column) for column in positive.T], axis=-1)
+        within = m * share - (sums**2 / sizes[:, np.newaxis]).sum(axis=0)
+        unexplained = within / (m - len(sizes)) / np.maximum(m * share * (1 - share), 1e-9) * (m - 1)
+        determined = np.flatnonzero((share > 0) & (share < 1) & (unexplained < _UNEXPLAINED))
+        if len(determined) and len(sizes) > len(np.unique(positive[:, determined], axis=0)):
+            return DeterminingColumn(name, len(sizes), determined)
+    return None
+
+
 def row_lines(path: str, n: int) -> list[str]:
     """Return the lines of a text file with a line for every row.
 
@@ -558,7 +625,14 @@ def row_lines(path: str, n: int) -> list[str]:
     return lines
 
 
-def _find_column(source: RowSource, name: str, what: str) -> RowColumn:
+def find_column(source: RowSource, name: str, what: str = "column") -> RowColumn:
+    """Find a column of the rows by name.
+
+    Raises
+    ------
+    UsageError
+        If the column does not exist.
+    """
     columns = source.columns
     if name in columns:
         return columns[name]

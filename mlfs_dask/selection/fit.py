@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.rounding import SAME
@@ -27,9 +28,18 @@ from mlfs_dask.engine.cache import record_hits
 from mlfs_dask.engine.readings import ReadingRecord, count_readings, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, UsageError, parameter
+from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.files.json_text import as_json
 from mlfs_dask.rows.contract import RowSource
-from mlfs_dask.rows.covariates import find_strata, table_columns
+from mlfs_dask.rows.covariates import (
+    FEATURE,
+    ArrayColumn,
+    find_column,
+    find_determining_column,
+    find_strata,
+    table_columns,
+)
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.choice import Choice, choose, of_all_features
@@ -38,9 +48,10 @@ from mlfs_dask.selection.question import Question
 from mlfs_dask.selection.runs import SHARED, read_run
 from mlfs_dask.selectors.contract import Method, UnknownLabelsFound
 from mlfs_dask.selectors.costs import Asked, Begun, Names, Plan, Readings
-from mlfs_dask.selectors.pairs import PAIR_TESTS, pair_statistics
+from mlfs_dask.selectors.pairs import AGGREGATE, PAIR_TESTS, pair_statistics
 from mlfs_dask.selectors.parameters import GENERATORS, draw_seed
-from mlfs_dask.selectors.scores import OFTEN, Scores, constant_warnings, falsely_chosen, no_part_in_scores, rank
+from mlfs_dask.selectors.scores import OFTEN, SHOWN, Scores, constant_warnings, falsely_chosen, no_part_in_scores, rank
+from mlfs_dask.statistics.clusters import cluster_totals
 from mlfs_dask.statistics.missing import FILL_READING, fill_values
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.sample import RowSample, draw_rows
@@ -320,6 +331,8 @@ def fit(
     question, rows = attach_columns(question, rows, covariates=covariates, strata=strata, clusters=clusters)
     question.check()
     _check_init(question, init)
+    if question.aggregate is not None:
+        return _fit_clusters(question, rows, sample_weight)
     if question.ranks_strata:
         return _fit_within_strata(question, rows, sample_weight)
     rows, whole, records = _form_targets(question, rows, question.weigh(rows.source, sample_weight))
@@ -522,10 +535,32 @@ def _warnings_of(job: _Job, results: _PassResults, choice: Choice) -> list[Warni
     if len(never) and not method.without_positives:  # such a method issues a warning of its own
         emitted.append(UserWarning(no_part_in_scores(never, readings.names.labels)))
     emitted += [] if results.pairs is None else results.pairs.warnings
+    emitted += _cluster_warnings(job, tested=results.pairs is not None)
     if choice.chosen_groups is None:  # groups may include constant features
         n_constant = int(np.count_nonzero(~readings.varies))
         emitted += constant_warnings(choice.k, d, n_constant, informed=bool(results.outcome.warnings))
     return emitted
+
+
+def _cluster_warnings(job: _Job, *, tested: bool) -> list[Warning]:
+    """Return the warning of a column whose values look like clusters, if tests take rows for independent."""
+    question, source = job.question, job.rows.source
+    if not (tested or job.asked.shuffles) or question.clusters is not None or source.profile.numeric:
+        return []
+    given: Any = question.covariates or ()
+    used = [name.strip() for name in given.split(",")] if isinstance(given, str) else list(given)
+    found = find_determining_column(source, [*used, question.strata or ""])
+    if found is None:
+        return []
+    names = job.rows.names.labels
+    labels = [str(i) if names is None else repr(str(names[i])) for i in found.labels[:SHOWN].tolist()]
+    more = f" and {len(found.labels) - SHOWN:,} more" if len(found.labels) > SHOWN else ""
+    return [
+        UserWarning(
+            f"column {found.name!r} of the rows nearly determines label {', '.join(labels)}{more}; if rows with one of "
+            f"its values belong together, p-values are too small without {parameter('clusters', found.name)}"
+        )
+    ]
 
 
 def resume_choice(question: Question, params: dict[str, Any], rows: OpenedRows, k: int) -> Begun:
@@ -671,6 +706,82 @@ def _fit_within_strata(question: Question, rows: OpenedRows, sample_weight: Any)
         names=rows.names,
         outcome=Scores(scores),
         report=report,
+    )
+
+
+def _fit_clusters(question: Question, rows: OpenedRows, sample_weight: Any) -> Fit:
+    """Fit to the mean or the sum of the rows of each cluster."""
+    started, source = time.perf_counter(), rows.source
+    question_on_data = check_data(question, rows)
+    plan = question_on_data.plan(source, current_resources())
+    aggregated, record = _aggregate(question, rows, question.weigh(source, sample_weight))
+    fitted = fit(question_on_data.of_clusters, aggregated)
+    facts = {"clusters": aggregated.source.profile.n, "rows": source.profile.n, "by": question.aggregate}
+    report = replace(
+        fitted.report,
+        params={name: plain_value(value) for name, value in question.get_params().items()},
+        store=rows.store,
+        n=source.profile.n,
+        wall_seconds=time.perf_counter() - started,
+        plan=plan.to_dict(),
+        extra={**fitted.report.extra, "aggregated": facts},
+        passes=fitted.report.passes + count_readings([record]),
+        tasks=fitted.report.tasks + record.tasks,
+        bytes_read=fitted.report.bytes_read + record.bytes_read,
+        peak_worker_bytes=max(fitted.report.peak_worker_bytes, record.peak_worker_bytes),
+    )
+    return replace(fitted, question=question_on_data, report=report)
+
+
+def _aggregate(question: Question, rows: OpenedRows, source: RowSource) -> tuple[OpenedRows, ReadingRecord]:
+    """Return a row for each cluster, in memory, with the columns that the question names.
+
+    Raises
+    ------
+    DataError
+        If a label or a column varies within a cluster.
+    """
+    view = question.aggregated_view(source)
+    (totals,), record = run_reading(view, [cluster_totals(view)], current_resources(), label=AGGREGATE)
+    present = np.flatnonzero(totals.weight)
+    known, positives, X = totals.known[present], totals.positives[present], totals.features[present]
+    if question.aggregate == "mean":
+        X /= totals.weight[present, np.newaxis]
+    if view.profile.numeric:
+        with np.errstate(invalid="ignore"):
+            Y: Any = positives / known  # the mean of the known entries, NaN without any
+    else:
+        varies = np.argwhere((positives > 0) & (positives < known))
+        if len(varies):
+            cluster, label = varies[0].tolist()
+            name = label if rows.names.labels is None else repr(str(rows.names.labels[label]))
+            raise _varying(f"label {name}", f"cluster {view.clusters.categories[present[cluster]]!r}")
+        Y = sp.csr_array(np.where(known == 0, -1, positives > 0).astype(np.int8))
+    given: Any = question.covariates or ()
+    names = [name.strip() for name in given.split(",")] if isinstance(given, str) else list(given)
+    names += [] if question.strata is None else [question.strata]
+    codes, columns = view.read_column(view.clusters), {}
+    first = np.unique(codes, return_index=True)[1]
+    for name in names:
+        if name.startswith(FEATURE):
+            continue
+        column = find_column(source, name)
+        values = column.read(source.all_rows)
+        varying = np.flatnonzero(values != values[first][np.searchsorted(present, codes)])
+        if len(varying):
+            raise _varying(repr(name), f"cluster of row {varying[0]} (counted from 0)")
+        columns[name] = ArrayColumn(name, values[first], column.categories)
+    identity = {"source": view.digest, "clusters": view.clusters.identity, "by": question.aggregate}
+    store = rows.store and {**rows.store, "digest": digest_of(identity)}
+    clusters = RowView(ArrayRows(X, Y), columns=columns, feature_names=source.feature_names)
+    return replace(rows, source=clusters, store=store), record
+
+
+def _varying(what: str, where: str) -> DataError:
+    return DataError(
+        f"{what} varies within the {where}, of which one row is to be made",
+        cure="give a column with finer clusters, such as donor and condition joined, or leave out "
+        f"{parameter('aggregate')}",
     )
 
 

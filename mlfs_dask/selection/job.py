@@ -72,7 +72,9 @@ class SelectJob:
         """
         question, rows = self.question, self._dataset.rows
         plan = question.plan(rows, resources)
-        if not measure or question.ranks_strata:  # passes over strata are not measured
+        if (
+            not measure or question.ranks_strata or question.aggregate
+        ):  # passes over strata or clusters are not measured
             return plan
         return estimate_seconds(question.method_cost, question.view(rows), resources, plan)
 

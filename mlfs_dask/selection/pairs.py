@@ -31,7 +31,7 @@ from mlfs_dask.selectors.pairs import (
     tile_features,
 )
 from mlfs_dask.selectors.scores import SHOWN
-from mlfs_dask.statistics.cluster_scores import cluster_scores
+from mlfs_dask.statistics.clusters import cluster_scores
 from mlfs_dask.typing import Array
 
 #: Bits of a float64 outside of its bin number, which has nine bits of the mantissa.

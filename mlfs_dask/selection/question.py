@@ -23,6 +23,7 @@ from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter, 
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.rows.covariates import ArrayColumn, find_clusters, find_covariates, find_strata, read_weights
+from mlfs_dask.rows.sources import BLOCK_BYTES
 from mlfs_dask.rows.targets import TargetForm
 from mlfs_dask.rows.view import RowView, UnknownLabels
 from mlfs_dask.rows.weights import weighted_rows
@@ -32,10 +33,10 @@ from mlfs_dask.selection.redundancy import part_size, planned_reading
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Asked, Cost, Names, Plan, Reading, project, require_driver
-from mlfs_dask.selectors.pairs import CLUSTERS, PAIR_TESTS, PairQuestion, pair_statistics, pairs_workspace
+from mlfs_dask.selectors.pairs import AGGREGATE, CLUSTERS, PAIR_TESTS, PairQuestion, pair_statistics, pairs_workspace
 from mlfs_dask.selectors.parameters import Param, Parameter, is_number, read_parameter
 from mlfs_dask.selectors.scores import AUTO, count_kept
-from mlfs_dask.statistics.cluster_scores import cluster_scores
+from mlfs_dask.statistics.clusters import cluster_scores, cluster_totals
 from mlfs_dask.statistics.counts import CodeTests
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram
 from mlfs_dask.statistics.missing import FILL_READING, fill_values
@@ -211,6 +212,10 @@ class Question:
             "sites. Rows of a cluster are alike; tests, shuffles and resamples take whole clusters.",
             metavar="COLUMN|FILE",
         ),
+    ] = None
+    aggregate: Annotated[
+        Literal["mean", "sum"] | None,
+        Param("Replace the rows of each cluster by their mean or sum (pseudobulk), and select on these in memory."),
     ] = None
 
     weights: Annotated[
@@ -571,7 +576,9 @@ class Question:
             If there are too few features, or scores cannot be adjusted for covariates.
         """
         self.require_features(source.profile.d)
-        self._require_effect("strata_by", self.strata is not None, parameter("strata"))  # `fit` may attach strata
+        # Here, since `fit` may attach columns.
+        self._require_effect("strata_by", self.strata is not None, parameter("strata"))
+        self._require_effect("aggregate", self.clusters is not None, parameter("clusters"))
         source = self.weigh(source)
         has_weights = self.weights is not None or source.weights is not None
         self._require_effect("weight_kind", has_weights, parameter("weights"))
@@ -694,6 +701,8 @@ class Question:
         DoesNotFitError
             If no plan fits the workers, or the driver's share does not fit its process.
         """
+        if self.aggregate is not None:
+            return self._plan_of_clusters(source, resources)
         if self.ranks_strata:
             return self._plan_of_strata(source, resources)
         return self.plan_of_view(self.view(source) if isinstance(source, RowSource) else source, resources)
@@ -752,6 +761,44 @@ class Question:
             typical_bytes_read=typical[1],
             notes=(*plan.notes, f"a fit within each of {n_strata:,} strata"),
         )
+
+    def _plan_of_clusters(self, source: Profile | RowSource, resources: Resources) -> Plan:
+        """Return the plan of a pass that aggregates clusters, and of the fit to the aggregated rows in memory."""
+        view, of_clusters = self.aggregated_view(source), self.of_clusters
+        totals = cluster_totals(view)
+        G, d, q = totals.n_clusters, totals.n_features, totals.n_labels
+        steps = [Reading(AGGREGATE, (totals,), workspace="2 G d + 4 G q")]
+        first = project(Cost(steps, {"G": G, "d": d, "q": q}), view, resources)
+        row_bytes, profile = 8 * d, replace(profile_of(view), weight=None, arrays=(), remote=False, foreign=False)
+        rows = min(G, max(1, BLOCK_BYTES // max(row_bytes, 1)))
+        in_memory = replace(
+            profile, n=G, sparse=False, dtype=np.dtype(np.float64), nonzeros=G * d, partitions=-(-G // rows),
+            label_nonzeros=min(G * q, profile.label_nonzeros), block_rows=rows, block_bytes=rows * row_bytes,
+            buffer_bytes=0, read_bytes=0,
+        )  # fmt: skip
+        then, held = of_clusters.plan_of_view(in_memory, resources), 8 * G * (d + 2 * q)
+        return replace(
+            then,
+            passes=first.passes + then.passes,
+            tasks=first.tasks + then.tasks,
+            bytes_read=first.bytes_read,
+            peak_worker_bytes=max(first.peak_worker_bytes, then.peak_worker_bytes + held * (resources.client is None)),
+            peak_driver_bytes=max(first.peak_driver_bytes, then.peak_driver_bytes + held),
+            arrays={**first.arrays, **then.arrays},
+            notes=(*then.notes, f"after a pass that aggregates the rows of {G:,} clusters"),
+            readings=first.readings,
+        )
+
+    @property
+    def of_clusters(self) -> Question:
+        """Question of the fit to the aggregated rows of clusters."""
+        return replace(self, clusters=None, aggregate=None, weights=None, weight_kind="frequency")
+
+    def aggregated_view(self, source: Profile | RowSource) -> Any:
+        """Return the rows for the pass that aggregates clusters."""
+        if isinstance(source, Profile) or self.clusters is None:
+            return source
+        return RowView(source, clusters=find_clusters(source, self.clusters), unknown=self.unknown)
 
     @property
     def within_stratum(self) -> Question:

@@ -37,8 +37,8 @@ from mlfs_dask.statistics.nonzeros import NonzeroCounts
 from mlfs_dask.statistics.products import LabelMoments, label_products
 from mlfs_dask.typing import Array, join_terms, numbers
 
-#: Names of the pass for pairs alone, and of the pass for clusters.
-PAIR_TESTS, CLUSTERS = "tests of pairs", "clusters"
+#: Names of the pass for pairs alone, and of the passes for clusters.
+PAIR_TESTS, CLUSTERS, AGGREGATE = "tests of pairs", "clusters", "rows of clusters"
 
 
 #: P-values up to which all are held and sorted. Of more they are counted in bins of 0.2 % of their value, whose upper

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 import statsmodels.api as sm
 from hypothesis import given, settings
@@ -14,8 +15,10 @@ from scipy import sparse as sp
 import mlfs_dask as mlfs
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.rows.contract import Block
+from mlfs_dask.rows.covariates import ArrayColumn
 from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import as_rows
+from mlfs_dask.rows.view import RowView
 from mlfs_dask.selection.fit import fit
 from mlfs_dask.selection.question import ask
 from mlfs_dask.statistics.resampling import Resampling
@@ -164,3 +167,48 @@ def test_what_cannot_be_combined_is_refused(method, options, error, text):
     question = ask(method, options.pop("n_features_to_select", 2), **options)
     with pytest.raises(error, match=text):
         fit(question, as_rows(X, Y), **columns)
+
+
+@pytest.mark.parametrize("by", ["mean", "sum"])
+@pytest.mark.parametrize("csr", [False, True])
+def test_aggregated_rows_are_those_of_a_table_grouped_by_cluster(by, csr):
+    X, Y, donor = problem()
+    Y, sex = Y[:, :2], donor % 3 % 2
+    Y[donor == 4, 1] = -1
+    Y[np.flatnonzero(donor == 5)[:3], 0] = -1
+    frame = pd.DataFrame(X).groupby(donor).agg(by)
+    labels = pd.DataFrame(np.where(Y < 0, np.nan, Y)).groupby(donor).max().fillna(-1).astype(int).to_numpy()
+    options = {"n_features_to_select": 2, "pairs": "all"}
+    expected = mlfs.BRCC(**options).fit(frame.to_numpy(), labels, strata=np.arange(12) % 3 % 2)
+    data = sp.csr_array(X) if csr else X
+    fitted = mlfs.BRCC(aggregate=by, **options).fit(data, Y, clusters=donor, strata=sex)
+    np.testing.assert_allclose(fitted.scores_, expected.scores_)
+    pd.testing.assert_frame_equal(fitted.pairs_, expected.pairs_)
+    assert fitted.report_.n == 240
+    assert fitted.report_.extra["aggregated"] == {"clusters": 12, "rows": 240, "by": by}
+    assert fitted.report_.passes == fitted.report_.plan["passes"] == 2
+
+
+def test_a_label_or_column_that_varies_within_a_cluster_is_refused_by_name():
+    X, Y, donor = problem()
+    selector = mlfs.BRCC(n_features_to_select=2, aggregate="mean")
+    with pytest.raises(DataError, match=r"label 2 varies within the cluster '0'"):
+        selector.fit(X, Y, clusters=donor)
+    with pytest.raises(DataError, match=r"'covariates' varies within the cluster of row \d+ \(counted from 0\)"):
+        selector.fit(X, Y[:, :2], clusters=donor, covariates=np.arange(240.0))
+    with pytest.raises(UsageError, match="aggregate changes nothing without clusters"):
+        selector.fit(X, Y)
+
+
+def test_a_column_that_nearly_determines_labels_is_named():
+    X, Y, donor = problem(donors=20)
+    Y = np.column_stack([Y[:, 0], np.random.default_rng(1).integers(0, 2, 240)])
+    columns = {"age": ArrayColumn("age", np.random.default_rng(2).normal(size=240))}
+    columns["kind"] = ArrayColumn("kind", Y[:, 0].astype(np.int32), ["no", "yes"])  # the label itself
+    columns["donor"] = ArrayColumn("donor", donor.astype(np.int32), [f"d{i}" for i in range(20)])
+    source = RowView(JoinedRows([as_rows(X[:100], Y[:100]), as_rows(X[100:], Y[100:])]), columns=columns)
+    text = "column 'donor' of the rows nearly determines label 0; if rows with one of its values belong together"
+    with pytest.warns(UserWarning, match=text):
+        fit(ask("br-cc", 2, pairs="all"), source)
+    for options in ({"clusters": "donor", "pairs": "all"}, {"strata": "donor", "pairs": "all"}, {}):
+        fit(ask("br-cc", 2, **options), source)  # warnings are errors

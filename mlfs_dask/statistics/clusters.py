@@ -1,4 +1,4 @@
-"""Scores of clusters: sums over the rows of a cluster of products of residuals, for variances that allow for clusters.
+"""Sums over the clusters of rows: of products of residuals, for variances that allow for clusters, and of the rows.
 
 Rows of one donor, patient or site are alike, and their sum varies more than that of as many independent rows. The sum
 over a cluster is one observation (Liang & Zeger 1986, "Longitudinal data analysis using generalized linear models",
@@ -8,7 +8,7 @@ Biometrika 73, 13-22, doi:10.1093/biomet/73.1.13).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse as sp
@@ -231,3 +231,69 @@ def cluster_scores(
         own = None if adjustment is None else adjustment.known[index]
         fitted.append(_Fitted(np.array([label]), True, moments.known.mean[index], shares[[label]], own))
     return ClusterScores(profile.d, profile.q, sizes, tuple(fitted))
+
+
+class ClusterRows(NamedTuple):
+    """Sums of the rows of each cluster.
+
+    Attributes
+    ----------
+    weight : float64 array, shape (G,)
+        Number of rows, or the sum of their weights.
+    features : float64 array, shape (G, d)
+    known, positives : float64 array, shape (G, q)
+        Rows in which each label is known, and rows with it; of numeric targets their sum.
+    """
+
+    weight: Array
+    features: Array
+    known: Array
+    positives: Array
+
+
+@dataclass(frozen=True)
+class ClusterTotals(Statistic):
+    """Statistic: `ClusterRows`.
+
+    Parameters
+    ----------
+    n_clusters, n_features, n_labels : int
+    """
+
+    n_clusters: int
+    n_features: int
+    n_labels: int
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        G = self.n_clusters
+        return (G,), (G, self.n_features), (G, self.n_labels), (G, self.n_labels)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        own = min(profile.block_rows, self.n_clusters)
+        return 2 * 8 * own * (self.n_features + 2 * self.n_labels) + profile.block_rows * (24 + 24 * self.n_labels)
+
+    def finishing_bytes(self, profile: Profile) -> int:
+        return 0
+
+    def add(self, state: State, block: Block) -> None:
+        assert block.clusters is not None
+        codes, own = np.unique(block.clusters, return_inverse=True)
+        weights = np.ones(len(own)) if block.weights is None else block.weights
+        S = sp.csr_array((weights, (own, np.arange(len(own)))), shape=(len(codes), len(own)))
+        values, Y = positives_block(block.Y), block.Y
+        known = ~np.isnan(Y) if isinstance(Y, np.ndarray) else Y.toarray() >= 0
+        for total, matrix in zip(state, (np.ones(len(own)), block.X, known, values), strict=True):
+            sums = S @ matrix
+            total[codes] += sums.toarray() if sp.issparse(sums) else sums
+
+    def finalize(self, state: State) -> ClusterRows:
+        return ClusterRows(*state)
+
+
+def cluster_totals(source: RowSource | Profile) -> ClusterTotals:
+    """Return the statistic of the clusters of a source; a profile stands for rows in clusters of two."""
+    profile = profile_of(source)
+    column = None if isinstance(source, Profile) else source.clusters
+    G = -(-profile.n // 2) if column is None else len(column.categories or ())
+    return ClusterTotals(G, profile.d, profile.q)
