@@ -489,7 +489,7 @@ def read_weights(source: RowSource, name: str) -> Array:
     DataError
         If a value is missing.
     """
-    column = _find_column(source, name, "column of weights")
+    column = find_column(source, name, "column of weights")
     if column.categories is not None:
         raise UsageError(f"the column of weights {name!r} holds categories\n  cure: give a column of numbers")
     return column.numbers(source.all_rows)[:, 0]
