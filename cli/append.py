@@ -32,5 +32,7 @@ def append(*, store: str, sources: tuple[str, ...], source: dict[str, Any], outp
     from mlfs_dask.storage import append as library
 
     with show_progress(output):
+        if source.pop("targets", ()):
+            raise click.UsageError("a store keeps the targets that it was made with: leave --targets out.")
         conversion = library.append(store, list(sources), command=command_line(), **source, **options)
     print_conversion(output, store, conversion)

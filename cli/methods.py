@@ -61,6 +61,7 @@ def _describe(selector: Any) -> dict[str, Any]:
         "unknown_labels": True,  # of every method, for programs that ask
         "unknown_entry": selector.unknown_entry,
         "adjusts": "covariates, strata" if selector.takes_covariates else "strata" if selector.takes_strata else "",
+        "targets": "labels, numeric targets" if selector.takes_numbers else "labels",
         "passes": selector.passes,
         "memory": selector.memory,
         # --seed is there for all; the rate of -k auto is the method's where it has one
@@ -97,7 +98,7 @@ def _long_text(method: dict[str, Any]) -> str:
 def _facts(method: dict[str, Any]) -> str:
     lines = [f"{method['name']}  {method['title']}"]
     facts = {**method, "unknown": f"an entry −1 {method['unknown_entry']}"}
-    for name in ("paper", "doi", "supervision", "unknown", "adjusts", "passes", "memory"):
+    for name in ("paper", "doi", "supervision", "unknown", "adjusts", "targets", "passes", "memory"):
         if facts[name]:  # not every paper has a DOI
             lines += _row(name, facts[name])
     return "\n".join(lines)

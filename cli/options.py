@@ -519,6 +519,12 @@ file_option_list = [
         multiple=True,
     ),
     option("--drop NAMES", "Features to leave out: a,b,c, or @FILE.", multiple=True),
+    option(
+        "--targets NAMES",
+        "Columns of CSV, Parquet or of the obs of AnnData that are numeric targets, empty where unknown: a,b,c, or "
+        "@FILE.",
+        multiple=True,
+    ),
 ]
 
 
@@ -530,7 +536,14 @@ def file_options(command: Decorated) -> Decorated:
     """
 
     @functools.wraps(command)
-    def wrapped(*args: Any, format: str | None, keys: tuple[str, ...], drop: tuple[str, ...], **kwargs: Any) -> Any:
+    def wrapped(
+        *args: Any,
+        format: str | None,
+        keys: tuple[str, ...],
+        drop: tuple[str, ...],
+        targets: tuple[str, ...],
+        **kwargs: Any,
+    ) -> Any:
         labels = {name.removeprefix("label_"): kwargs.pop(name) for name in names if name.startswith("label_")}
         if labels["separator"] == "":
             raise click.UsageError("--label-separator is the text between two tags, and cannot be empty.")
@@ -544,7 +557,7 @@ def file_options(command: Decorated) -> Decorated:
         labels |= {name: read_names(value) for name, value in labels.items() if isinstance(value, tuple)}
         labels["columns"] = labels["columns"] or None
         labels["classes"] |= labels["separator"] is not None
-        said = {"format": format, "keys": read_keys(keys), "drop": read_names(drop)}
+        said = {"format": format, "keys": read_keys(keys), "drop": read_names(drop), "targets": read_names(targets)}
         file = {name: value for name, value in said.items() if value}
         if (spec := LabelSpec(**labels)) != LabelSpec():
             file["labels"] = spec

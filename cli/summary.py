@@ -36,16 +36,26 @@ def summary_text(summary: dict[str, Any]) -> str:
         features += f" ({s['categorical_features']:,} categorical)" if s["categorical_features"] else ""
         nonzeros = nonzeros if s["storage"] == "sparse" else "not counted"
     negative = s["n"] * s["q"] - s["positive_labels"] - s["unknown_labels"]
+    targets = [
+        ("target", f"{name} ({unknown:,} unknown)")
+        for name, unknown in zip(s.get("targets", ()), s.get("unknown_targets", ()), strict=True)
+    ]
+    entries = f"{s['positive_labels']:,} positive, {negative:,} negative, {s['unknown_labels']:,} unknown"
+    labels = [
+        ("labels (q)", f"{s['q']:,} ({s['labels_never_positive']:,} never positive)"),
+        ("label cardinality", f"{s['label_cardinality']:.4g}"),
+        ("label entries", entries),
+    ][: 3 if s["q"] else 0]
     rows = [
         ("store", s["store"]) if is_store else ("file", s["file"]),
         ("rows (n)", f"{s['n']:,}"),
         ("features (d)", features),
         *kinds,
-        ("labels (q)", f"{s['q']:,} ({s['labels_never_positive']:,} never positive)"),
+        *targets,
+        *labels[:1],
         ("nonzeros", nonzeros),
         *missing,
-        ("label cardinality", f"{s['label_cardinality']:.4g}"),
-        ("label entries", f"{s['positive_labels']:,} positive, {negative:,} negative, {s['unknown_labels']:,} unknown"),
+        *labels[1:],
         (
             "storage",
             f"{s['storage']} {s['dtype']}{compressed}, {number_of(s['partitions'], 'partition')}, {size(s['bytes'])}",

@@ -29,6 +29,7 @@ FAMILY = re.compile(r"(?<=<!-- methods )([a-z0-9 -]+) -->\n.*?(?=<!-- end -->)",
 
 #: Where a list of methods follows from what they are.
 UNKNOWN = re.compile(r"(?<=<!-- methods by unknown entries -->\n).*?(?=<!-- end -->)", re.DOTALL)
+NUMBERS = re.compile(r"(?<=<!-- methods that take numbers -->\n).*?(?=<!-- end -->)", re.DOTALL)
 COVARIATES = re.compile(r"(?<=<!-- methods that take covariates -->\n).*?(?=<!-- end -->)", re.DOTALL)
 ALL = re.compile(r"(?<=\nmethods: \[\n).*?(?=\n\]\n)", re.DOTALL)
 COUNT = re.compile(r"(?<=any of )\d+(?= published methods)")
@@ -57,7 +58,8 @@ def files() -> dict[Path, str]:
     made |= {methods.with_suffix("") / f"{name}.md": _method_page(name) for name in METHODS}
     others = {
         howto / "unknown-labels.md": (UNKNOWN, f"\n{_unknown_entries()}\n\n"),
-        howto / "covariates.md": (COVARIATES, f"\n{_takers_of_covariates()}\n\n"),
+        howto / "covariates.md": (COVARIATES, f"\n{_takers('takes_covariates', 'covariates C')}\n\n"),
+        howto / "targets.md": (NUMBERS, f"\n{_takers('takes_numbers', 'numeric targets')}\n\n"),
         ROOT / "docs" / "choosing.yaml": (ALL, _wrapped(", ".join(sorted(METHODS)) + ",", "  ")),
         ROOT / "README.md": (COUNT, str(len(METHODS))),
     }
@@ -83,9 +85,10 @@ def _unknown_entries() -> str:
     return table.replace("can be written", "[can be written](#recover-labels)")
 
 
-def _takers_of_covariates() -> str:
-    *names, last = (f"`{name}`" for name in METHODS if get_method(name).takes_covariates)
-    return _wrapped(f"{', '.join(names)} and {last} take covariates C; other methods refuse them.")
+def _takers(fact: str, what: str) -> str:
+    """A sentence with the methods of which a class fact holds."""
+    *names, last = (f"`{name}`" for name in METHODS if getattr(get_method(name), fact))
+    return _wrapped(f"{', '.join(names)} and {last} take {what}; other methods refuse them.")
 
 
 def _option_lists() -> dict[str, str]:

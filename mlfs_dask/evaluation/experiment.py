@@ -19,6 +19,7 @@ import numpy as np
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
+from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter, require_extra
 from mlfs_dask.evaluation.candidates import Candidate, read_candidates
@@ -26,7 +27,7 @@ from mlfs_dask.evaluation.grids import Grid, GridPoint, read_grid
 from mlfs_dask.evaluation.inputs import Inputs, SplitInputs, split_inputs
 from mlfs_dask.evaluation.job import PartialResults
 from mlfs_dask.evaluation.metrics import get_metric
-from mlfs_dask.evaluation.protocols import make_settings
+from mlfs_dask.evaluation.protocols import make_settings, require_suitable
 from mlfs_dask.evaluation.results import (
     ALL,
     FIT_COLUMNS,
@@ -175,10 +176,11 @@ class Experiment:
             [candidates] if isinstance(candidates, str | Candidate) else list(candidates)
         )
         earlier = next((c.earlier.record["settings"] for c in self._candidates if c.earlier is not None), None)
-        self._settings = settings = make_settings(protocol, options, earlier)
+        self._table = table = open_table(inputs.data, inputs.labels, name=inputs.name, test=inputs.test)
+        self._settings = settings = make_settings(protocol, options, earlier, numeric=table.numeric)
+        require_suitable(settings, numeric=table.numeric)
         if settings.missing != "error":
             self._candidates = [candidate.with_default("missing", settings.missing) for candidate in self._candidates]
-        self._table = table = open_table(inputs.data, inputs.labels, name=inputs.name, test=inputs.test)
         self._protocol = protocol
         self._partial_results: PartialResults | None = None
         self._started = time.perf_counter()
@@ -245,13 +247,13 @@ class Experiment:
                 f"{self._unknown_entries:,} of {entries:,} labels of test rows are unknown: the "
                 f"{self._judged_entries:,} others are judged."
             )
-        if len(never := np.flatnonzero(np.bincount(table.Y.indices[table.Y.data < 0], minlength=table.q) == table.n)):
+        if len(never := np.flatnonzero(count_labels(table.Y)[0] == table.n)):
             self._warn(no_part_in_scores(never, table.names["label"]))
         widest = table.d if any(s.method == ALL for s in self._candidates) else self._grid.largest
         longest = max((len(split.train) for split in self._splits), default=0)
         most = max((len(split.test) for split in self._splits), default=0)
         shortest = min((len(split.train) for split in self._splits), default=0)
-        if "mlknn" in self._settings.classifiers and self._settings.n_neighbors > shortest:
+        if {"mlknn", "knn"} & {*self._settings.classifiers} and self._settings.n_neighbors > shortest:
             raise UsageError(
                 f"{parameter('n_neighbors')} is {self._settings.n_neighbors:,}, and the smallest training part has "
                 f"{number_of(shortest, 'row')}; give fewer."

@@ -66,13 +66,11 @@ def split_inputs(settings: Settings, table: Table, split: Split) -> SplitInputs:
         No label is known in any test row, or fewer than two rows are left to learn from.
     """
     random = np.random.default_rng([repeat_seed(settings.seed, split.repeat), split.fold])
-    simulated = simulate(
-        table.Y[split.train],
-        missing_labels=settings.missing_labels,
-        labelled_rows=settings.labelled_rows,
-        random=random,
-    )
-    rows, labelled, Y = split.train, simulated.labelled, simulated.Y
+    rows, labelled, Y = split.train, np.ones(len(split.train), bool), table.Y[split.train]
+    if not table.numeric:
+        Y, labelled = simulate(
+            Y, missing_labels=settings.missing_labels, labelled_rows=settings.labelled_rows, random=random
+        )
     classifier_rows, classifier_Y = rows[labelled], Y[labelled]
     if settings.classifier_labels == "full":
         classifier_rows, classifier_Y = rows, table.Y[rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,12 @@ from mlfs_dask.blocks.unknown import at_shares
 from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.evaluation.column_subset import BLOCK_VALUES, ColumnSubset
 from mlfs_dask.evaluation.nearest import count_near, nearest_rows
-from mlfs_dask.rows.contract import unknown_labels
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.gram import Gram, scale_gram
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
-from mlfs_dask.statistics.products import LabelProducts
-from mlfs_dask.statistics.scaling import standard_scaling
+from mlfs_dask.statistics.products import label_products
+from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 
 #: Penalty of the ridge regression: the default of scikit-learn, and that of the logistic regression by which features
 #: are evaluated (C = 1). Features that are nonzero in a handful of rows, once standardised, mislead nearest neighbours
@@ -39,8 +39,8 @@ def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[
     Parameters
     ----------
     X : ndarray or csr_array, shape (n, k)
-    Y : csr_array of int8, shape (n, q)
-        Unknown entries (-1) are at the share of the known rows that have the label.
+    Y : csr_array of int8, or float64 array, shape (n, q)
+        Labels or numeric targets; unknown entries are at the mean of the known ones.
     X_test : ndarray or csr_array, shape (m, k)
     resources : Resources
         Of this process alone.
@@ -59,8 +59,7 @@ def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[
            [1.083]])
     """
     k, rows = X.shape[1], ArrayRows(X, Y)
-    unknown = unknown_labels(rows)
-    products = LabelProducts(k, Y.shape[1], unknown)
+    products = replace(label_products(rows), compiled=False)
     (sums, gram), _ = run_reading(rows, [products, Gram(k)], resources)
     scaling = standard_scaling(FeatureMoments(sums.n, sums.mean, sums.m2))
     G = scale_gram(gram, scaling.factor)
@@ -102,6 +101,35 @@ def neighbour_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArr
     shares = positives / np.maximum(n - unknown, 1)
     scores: NDArray[np.float64] = (count_near(nearest, at_shares(Y, shares)) + shares) / (min(NEIGHBOURS, n) + 1)
     return scores
+
+
+def neighbour_means(
+    train: ColumnSubset, Y: NDArray[np.float64], test: ColumnSubset, scaling: Scaling, k: int, threads: int
+) -> NDArray[np.float64]:
+    """Predict numeric targets by their mean over the k nearest rows to learn from, those where they are known.
+
+    Parameters
+    ----------
+    train, test : ColumnSubset
+    Y : float64 array, shape (n, q)
+        NaN for unknown. Without a known entry among the nearest rows, the mean of all known ones is predicted.
+    scaling : Scaling
+    k, threads : int
+
+    Returns
+    -------
+    float64 array, shape (m, q)
+    """
+    nearest = nearest_rows(train, k, scaling, queries=test, threads=threads)
+    known = ~np.isnan(Y)
+    filled = np.where(known, Y, 0.0)
+    every = filled.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    sums, counts = np.zeros((2, len(nearest), Y.shape[1]))
+    for rows in nearest.T:
+        sums += filled[rows]
+        counts += known[rows]
+    means: NDArray[np.float64] = np.where(counts > 0, sums / np.maximum(counts, 1), every)
+    return means
 
 
 def row_precision(truth: Any, scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -267,6 +267,32 @@ def _share_above(scores: NDArray[np.floating], others: Iterable[NDArray[np.float
     return twice / (2 * pairs)
 
 
+def _mean_over_targets(
+    of_target: Callable[[NDArray[np.floating], NDArray[np.floating]], float],
+) -> Callable[[Predictions], float]:
+    """Return a metric of numeric targets: the mean over those that vary, each over the rows where it is known."""
+
+    def compute(predictions: Predictions) -> float:
+        values = []
+        for truth, scores in zip(np.asarray(predictions.truth).T, predictions.scores.T, strict=True):
+            known = ~np.isnan(truth)
+            if known.any() and np.ptp(truth[known]) > 0:
+                values.append(of_target(truth[known], scores[known]))
+        return float(np.mean(values)) if values else np.nan
+
+    return compute
+
+
+def _r2(truth: NDArray[np.floating], scores: NDArray[np.floating]) -> float:
+    return float(1 - np.square(truth - scores).sum() / np.square(truth - truth.mean()).sum())
+
+
+def _rank_correlation(truth: NDArray[np.floating], scores: NDArray[np.floating]) -> float:
+    from scipy.stats import spearmanr
+
+    return float(spearmanr(truth, scores).statistic) if np.ptp(scores) > 0 else 0.0
+
+
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -285,6 +311,13 @@ METRICS: dict[str, Metric] = {
 
 #: What is computed by default.
 DEFAULT_METRICS = (*METRICS, "precision_at_1", "precision_at_3", "precision_at_5")
+
+#: Metrics of numeric targets.
+TARGET_METRICS = {
+    "r2": Metric("r2", "R²", "higher", _mean_over_targets(_r2)),
+    "spearman": Metric("spearman", "Rank correlation", "higher", _mean_over_targets(_rank_correlation)),
+}
+METRICS |= TARGET_METRICS
 
 
 def metrics_bytes(entries: int, positives: int) -> int:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from mlfs_dask.errors import UsageError, closest, parameter
 from mlfs_dask.evaluation.grids import check_grid
-from mlfs_dask.evaluation.metrics import DEFAULT_METRICS, get_metric
+from mlfs_dask.evaluation.metrics import DEFAULT_METRICS, TARGET_METRICS, get_metric
 from mlfs_dask.evaluation.splits import repeat_seed
 from mlfs_dask.selectors.parameters import Param, Parameter, read_parameter
 from mlfs_dask.typing import MAX_SEED
@@ -24,13 +24,14 @@ class Settings:
     """Settings of an evaluation; `SETTINGS` has the meaning and the values of each field."""
 
     classifiers: Annotated[
-        tuple[Literal["mlknn", "logistic", "sgd"], ...],
+        tuple[Literal["mlknn", "logistic", "sgd", "ridge", "knn"], ...],
         Param(
             "One or more classifiers, separated by commas. mlknn: ML-kNN. logistic: binary relevance by logistic "
-            "regressions, exact. sgd: the same, fitted block by block."
+            "regressions, exact. sgd: the same, fitted block by block. For numeric targets, by default: ridge: "
+            "ridge regression with penalty 1 on standardised features. knn: mean of the nearest rows."
         ),
     ] = ("mlknn",)
-    n_neighbors: Annotated[int, Param("Number of nearest rows that vote in ML-kNN.")] = 10
+    n_neighbors: Annotated[int, Param("Number of nearest rows that vote in ML-kNN and knn.")] = 10
     smoothing: Annotated[float, Param("Number added to every count of ML-kNN.", above=0)] = 1.0
     C: Annotated[float, Param("Inverse weight of the penalty of logistic regressions.", above=0, most=math.inf)] = 1.0
     split: Annotated[
@@ -47,9 +48,10 @@ class Settings:
             "finished runs, else 10% to 50% of the features."
         ),
     ] = None
-    metrics: Annotated[tuple[str, ...], Param("Metrics, separated by commas; precision_at_N for any N.")] = (
-        DEFAULT_METRICS
-    )
+    metrics: Annotated[
+        tuple[str, ...],
+        Param("Metrics, separated by commas; precision_at_N for any N; r2, spearman (numeric targets)."),
+    ] = DEFAULT_METRICS
     scale: Annotated[
         Literal["standard", "none"],
         Param("Scale of features for the classifiers. standard: zero mean and unit variance over the training rows."),
@@ -228,13 +230,42 @@ def get_protocol(name: str) -> Protocol:
     raise UsageError(f"there is no protocol {name!r}. {closest(name, PROTOCOLS)}")
 
 
+#: Settings of evaluations of numeric targets, by default.
+OF_NUMBERS: Mapping[str, Any] = {"classifiers": ("ridge", "knn"), "metrics": tuple(TARGET_METRICS)}
+
+
+def require_suitable(settings: Settings, *, numeric: bool) -> None:
+    """Refuse settings of labels for numeric targets, and those of numeric targets for labels.
+
+    Raises
+    ------
+    UsageError
+    """
+    kind = "numeric targets" if numeric else "labels"
+    for name, known in OF_NUMBERS.items():
+        for value in getattr(settings, name):
+            if (value in known) != numeric:
+                raise UsageError(
+                    f"{parameter(name, value)} does not judge {kind}, which Y holds\n  cure: leave it out"
+                    + (f", or choose among {', '.join(known)}" if numeric else "")
+                )
+    if numeric and (settings.simulates or settings.split == "stratified"):
+        raise UsageError(
+            "hidden labels and stratified folds are of labels, and Y holds numeric targets\n  cure: leave "
+            f"{parameter('missing_labels')}, {parameter('labelled_rows')}, {parameter('unlabelled_test')} and "
+            f"{parameter('split', 'stratified')} out"
+        )
+
+
 def make_settings(
     protocol: str | None = None,
     options: Mapping[str, Any] | None = None,
     earlier: Mapping[str, Any] | None = None,
+    *,
+    numeric: bool = False,
 ) -> Settings:
     """Return the defaults, or those of an earlier evaluation, the protocol's options over them, and over those the
-    options given (None: not given).
+    options given (None: not given). `numeric` takes defaults of numeric targets.
 
     Raises
     ------
@@ -249,7 +280,11 @@ def make_settings(
     for name in options or {}:
         if name not in SETTINGS:
             raise UsageError(f"an evaluation has no option {name!r}. {closest(name, SETTINGS)}")
-    chosen: dict[str, Any] = {**(earlier or {}), **(get_protocol(protocol).options if protocol else {})}
+    chosen: dict[str, Any] = {
+        **(OF_NUMBERS if numeric else {}),
+        **(earlier or {}),
+        **(get_protocol(protocol).options if protocol else {}),
+    }
     chosen |= {name: value for name, value in (options or {}).items() if value is not None}
     chosen |= {name: tuple(value) for name, value in chosen.items() if isinstance(value, list)}
     return replace(Settings(), **chosen)

@@ -21,6 +21,7 @@ from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.evaluation.column_file import reading_bytes
 from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, missing_fill, unit_variance_scaling
 from mlfs_dask.evaluation.inputs import SplitInputs
+from mlfs_dask.evaluation.judges import linear_scores, neighbour_means
 from mlfs_dask.evaluation.metrics import Predictions, compute_metrics, metrics_bytes
 from mlfs_dask.evaluation.nearest import search_bytes
 from mlfs_dask.evaluation.protocols import Settings
@@ -93,14 +94,14 @@ def plan_scoring(
     threads = runtime.own_resources(resources).threads_per_worker
     knn = search_bytes(columns, settings.n_neighbors, (knn_rows or train) + test, threads=threads)
     reading = 0 if table.held else threads * reading_bytes(whole, columns)
-    positives = int(table.Y.nnz)
+    positives = int(table.Y.size)  # of sparse labels the stored entries
     always = 8 * test * table.q + 27 * positives + 24 * table.n + _BLOCK_BYTES  # scores and labels
     metrics = metrics_bytes(test * table.q, positives)
     room = resources.driver_limit - runtime.driver_bytes()
 
     def needed(exact_logistic: bool) -> int:
-        fits = [knn] if "mlknn" in settings.classifiers else []
-        if "logistic" in settings.classifiers and exact_logistic:
+        fits = [knn] if {"mlknn", "knn"} & {*settings.classifiers} else []
+        if "ridge" in settings.classifiers or ("logistic" in settings.classifiers and exact_logistic):
             fits.append(3 * 8 * train * columns)
         return always + max([*fits, metrics, reading])
 
@@ -214,6 +215,10 @@ class Scorer:
     ) -> NDArray[np.float64]:
         settings, k = self._settings, train.columns
         threads = runtime.own_resources(resources).threads_per_worker
+        if name == "ridge":
+            return linear_scores(_whole(train, None), Y, _whole(test, None), runtime.own_resources(resources))
+        if name == "knn":
+            return neighbour_means(train, Y, test, scaling or mean_centring(train), settings.n_neighbors, threads)
         if name == "mlknn":
             return self._knn_scores(train, test, Y, scaling or mean_centring(train), seed, plan.knn_rows, threads)
         from mlfs_dask.evaluation.logistic import BinaryRelevanceLogistic
@@ -254,7 +259,7 @@ class Scorer:
 
 
 def _whole(rows: ColumnSubset, scaling: Scaling | None) -> Matrix:
-    """Return all of the rows in memory, as float64."""
+    """Return all of the rows in memory, as float64; standardised by `scaling`."""
     pieces = [_scaled(X, scaling) for _, X in rows.blocks()]
     return sp.csr_array(sp.vstack(pieces, format="csr")) if rows.sparse else np.concatenate(pieces)
 

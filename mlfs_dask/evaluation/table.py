@@ -20,7 +20,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError, parameter
 from mlfs_dask.evaluation.column_file import new_column_file
 from mlfs_dask.evaluation.column_subset import ColumnSubset
 from mlfs_dask.redaction import redact
-from mlfs_dask.rows.contract import RowSource
+from mlfs_dask.rows.contract import RowSource, stack_labels
 from mlfs_dask.rows.covariates import ArrayColumn
 from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows, as_rows
@@ -65,7 +65,7 @@ class Table:
     """
 
     source: RowSource
-    Y: sp.csr_array
+    Y: Any
     name: str
     path: str | None = None
     digest: str | None = None
@@ -84,7 +84,14 @@ class Table:
     @cached_property
     def unknown_labels(self) -> NDArray[np.int64]:
         """Labels of each row that are unknown, shape (n,)."""
+        if self.numeric:
+            return np.asarray(np.isnan(self.Y).sum(axis=1))
         return np.bincount(np.repeat(np.arange(self.n), np.diff(self.Y.indptr))[self.Y.data < 0], minlength=self.n)
+
+    @property
+    def numeric(self) -> bool:
+        """True if Y holds numeric targets."""
+        return isinstance(self.Y, np.ndarray)
 
     @property
     def fold_of(self) -> NDArray[np.int64] | None:
@@ -126,9 +133,7 @@ class Table:
         self.source = ArrayRows(X, self.Y, n_categories=features.n_categories)
         return True
 
-    def part(
-        self, rows: NDArray[np.int64], Y: sp.csr_array, resources: Resources
-    ) -> tuple[RowSource, list[ReadingRecord]]:
+    def part(self, rows: NDArray[np.int64], Y: Any, resources: Resources) -> tuple[RowSource, list[ReadingRecord]]:
         """Return some rows for a selector, with these labels, and the passes that it took to know their ranges."""
         if self._X is not None:
             n_categories = self.source.features.n_categories
@@ -260,7 +265,7 @@ def _in_memory(array: Any) -> Any:
     return array.compute() if hasattr(array, "__dask_graph__") else array
 
 
-def _all_labels(dataset: Any) -> sp.csr_array:
+def _all_labels(dataset: Any) -> Any:
     """Return all labels of a store, read without its X."""
     profile = dataset.rows.profile
     labels = 9 * profile.label_nonzeros + 8 * profile.n
@@ -272,7 +277,7 @@ def _all_labels(dataset: Any) -> sp.csr_array:
             available=limit,
             cure="run on a machine with more memory",
         )
-    return as_labels(dataset.rows.all_labels())
+    return dataset.rows.all_labels() if profile.numeric else as_labels(dataset.rows.all_labels())
 
 
 def _joined(table: Table, other: Table) -> Table:
@@ -299,6 +304,11 @@ def _joined(table: Table, other: Table) -> Table:
             f"{other.q:,}",
             cure="convert both files with the same options",
         )
+    if table.numeric != other.numeric:
+        raise DataError(
+            "the test rows have labels and the rows to learn from numeric targets, or the other way round",
+            cure="convert both files with the same options",
+        )
     for feature in sorted(table.categories.keys() | other.categories.keys()):
         ours, theirs = (list(each.categories.get(feature, ())) for each in (table, other))
         if ours != theirs:
@@ -313,7 +323,7 @@ def _joined(table: Table, other: Table) -> Table:
             )
     return Table(
         source=JoinedRows((table.source, other.source)),
-        Y=sp.csr_array(sp.vstack([table.Y, other.Y], format="csr")),
+        Y=stack_labels([table.Y, other.Y], table.q, numeric=table.numeric),
         name=table.name,
         path=table.path,
         digest=table.digest,

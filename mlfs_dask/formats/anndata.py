@@ -102,6 +102,7 @@ def open_anndata(
         categories=categories,
         minus_one=minus_one,
         meaning=meaning,
+        without_labels=bool(spec.targets),
     )
 
 
@@ -241,13 +242,14 @@ def _categories(root: Any, path: str) -> dict[int, tuple[str, ...]]:
 def _open_pair(path: str, spec: FileSpec) -> Iterator[list[Pair]]:
     with _open_root(path, spec) as root:
         x, y = spec.keys.get("x", "X"), _labels_key(spec)
-        frame = _label_columns(root, spec, path)
-        Y: Rows = (
-            column_rows(*frame, spec.labels, file=path)[0]
-            if frame is not None
-            else rows_of(_element(root, y, path), file=path, what=y)
-        )
-        yield [(rows_of(_element(root, x, path), file=path, what=x), Y)]
+        frame, X = _label_columns(root, spec, path), rows_of(_element(root, x, path), file=path, what=x)
+        if frame is None:
+            Y: Rows = rows_of(_element(root, y, path), file=path, what=y)
+        elif frame[1]:
+            Y = column_rows(*frame, spec.labels, file=path)[0]
+        else:  # beside targets
+            Y = array_rows(np.empty((X.shape[0], 0)))
+        yield [(X, Y)]
 
 
 def var_column(path: str, name: str, spec: FileSpec) -> tuple[str, ...]:

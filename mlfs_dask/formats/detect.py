@@ -147,8 +147,8 @@ def _check_options(path: str, known: Format, spec: FileSpec) -> None:
         )
     if spec.obs and not known.is_table and known.obs is None:
         raise UsageError(
-            f"{path}: {known.name} has no columns of rows, which --obs would keep"
-            "\n  cure: leave --obs out, or give the data as CSV, Parquet or AnnData"
+            f"{path}: {known.name} has no columns of rows, which --obs and --targets would keep"
+            "\n  cure: leave the option out, or give the data as CSV, Parquet or AnnData"
         )
     if spec.labels.classes and known.has_label_array and not _has_table(known, spec):
         raise UsageError(
@@ -287,7 +287,7 @@ def obs_names(path: str, spec: FileSpec) -> tuple[str, ...]:
     out.
     """
     _, known = resolve_sources([path], spec)
-    return spec.drop if known.obs is None else known.obs[0](path, spec)
+    return (*spec.drop, *spec.obs) if known.obs is None else known.obs[0](path, spec)
 
 
 def read_obs(paths: Sequence[str], spec: FileSpec) -> ObsColumns:

@@ -310,6 +310,8 @@ class FileSpec:
         Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
     only_obs : bool
         Whether columns of rows are read, in place of the features.
+    targets : tuple of str
+        Names of columns of rows, among `obs`, that are numeric targets.
     folder : str
         The folder that was named, below which names of folders such as ``year=2024`` are columns of Parquet files.
     """
@@ -322,6 +324,7 @@ class FileSpec:
     obs: tuple[str, ...] = ()
     storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
     only_obs: bool = False
+    targets: tuple[str, ...] = ()
     folder: str = ""
 
     @classmethod
@@ -334,17 +337,22 @@ class FileSpec:
         drop: Iterable[str] = (),
         transpose: bool = False,
         obs: Iterable[str] = (),
+        targets: Iterable[str] = (),
         storage_options: Mapping[str, Any] | None = None,
     ) -> FileSpec:
         """Return the specification that keyword arguments of `convert` and `open_dataset` give."""
+        labels, targets = labels or LabelSpec(), tuple(targets)
+        if targets and not labels.names_columns:
+            labels = replace(labels, columns=())  # nothing but the targets
         return cls(
-            labels or LabelSpec(),
+            labels,
             format,
             dict(keys or {}),
             tuple(drop),
             transpose,
-            tuple(obs),
+            (*obs, *targets),
             dict(storage_options or {}),
+            targets=targets,
         )
 
     @property
@@ -353,7 +361,8 @@ class FileSpec:
         labels = {name: value for name, value in asdict(self.labels).items() if value}
         keys = {key: redact(value) for key, value in self.keys.items()}
         said: dict[str, Any] = {"labels": labels, "format": self.format, "keys": keys, "drop": self.drop}
-        said |= {"transpose": self.transpose, "obs": self.obs}
+        obs = tuple(name for name in self.obs if name not in self.targets)
+        said |= {"transpose": self.transpose, "obs": obs, "targets": self.targets}
         return {name: value for name, value in said.items() if value}
 
     @property

@@ -82,7 +82,7 @@ def split_columns(
     else:
         raise UsageError(f"{file}: nothing tells which columns are labels\n  cure: {LABEL_OPTIONS}")
     features = [index for index in range(width) if index not in chosen | dropped and index not in ignored]
-    if not chosen or not features:
+    if not (chosen or named == ()) or not features:
         raise DataError(
             f"{number_of(len(features), 'feature')} and {number_of(len(chosen), 'label')} are left; at least one of "
             "each is needed",

@@ -305,6 +305,8 @@ def _reachable(labelled: LabelledRun) -> Any:
     if not labelled.store:
         raise DataError("X and Y came from memory, not from a store.")
     dataset = reopen(labelled.store)
+    if dataset.rows.profile.numeric:
+        raise DataError("Y holds numeric targets, and what is shown here is of labels.")
     if dataset.label_counts[0].any():
         raise DataError("some labels are unknown, and correlations with them are not defined.")
     n_missing = dataset.rows.features.n_missing

@@ -13,6 +13,19 @@ from scipy import sparse as sp
 from mlfs_dask.typing import Array
 
 
+def labels_as_numbers(Y: Any) -> Array:
+    """Return labels as numeric targets: 1, 0, and NaN for -1; numeric targets unchanged.
+
+    >>> labels_as_numbers(sp.csr_array(np.array([[1, 0], [-1, 1]], np.int8))).tolist()
+    [[1.0, 0.0], [nan, 1.0]]
+    """
+    if isinstance(Y, np.ndarray):
+        return Y
+    numbers: Array = Y.toarray().astype(np.float64)
+    numbers[numbers < 0] = np.nan
+    return numbers
+
+
 @dataclass(frozen=True, eq=False)
 class TargetForm:
     """Form of numeric targets, computed from their known entries.

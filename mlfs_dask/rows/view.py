@@ -29,7 +29,7 @@ from mlfs_dask.rows.covariates import (
 )
 from mlfs_dask.rows.row_mask import RowMask, Rows, compose_rows, offsets_of, row_numbers, row_numbers_between
 from mlfs_dask.rows.sources import ArrayRows
-from mlfs_dask.rows.targets import TargetForm
+from mlfs_dask.rows.targets import TargetForm, labels_as_numbers
 from mlfs_dask.typing import Array, RowArray
 
 Columns: TypeAlias = NDArray[np.int64] | None
@@ -73,6 +73,8 @@ class RowView(RowSource):
         Form of numeric targets in the view.
     clusters : RowColumn, optional
         Clusters of the rows, as categories.
+    target_columns : tuple of RowColumn
+        Numeric columns of the source's rows that are targets: Y has its labels, as numbers, and after them these.
     columns : mapping of str to RowColumn, optional
         Further columns of the view's rows, if the source has none.
     feature_names : sequence of str, optional
@@ -105,6 +107,7 @@ class RowView(RowSource):
         columns: Mapping[str, RowColumn] | None = None,
         feature_names: Sequence[str] | None = None,
         targets: TargetForm | None = None,
+        target_columns: tuple[RowColumn, ...] = (),
     ) -> None:
         rows = RowMask(rows, source.profile.n) if isinstance(rows, np.ndarray) else rows
         if isinstance(source, RowView):
@@ -131,6 +134,7 @@ class RowView(RowSource):
             if feature_names is None and inner._feature_names is not None:
                 feature_names = _names_of(inner._feature_names, features)
             targets = inner._targets if targets is None else targets
+            target_columns = target_columns or inner._target_columns
             if inner._fill is not None:
                 fill = inner._fill[_all_or(features)]
             unknown = inner._unknown if unknown == "use" else unknown
@@ -146,6 +150,7 @@ class RowView(RowSource):
         self._labels: Columns = labels
         self._Y: Any = Y
         self._targets: TargetForm | None = targets
+        self._target_columns: tuple[RowColumn, ...] = target_columns
         self._weights: Array | None = weights
         self._fill: Array | None = fill
         self._unknown: UnknownLabels = unknown
@@ -171,10 +176,10 @@ class RowView(RowSource):
         whole, rows, weights = self._source.profile, self._rows, self._weights
         n = whole.n if rows is None else len(rows)
         d = whole.d if self._features is None else len(self._features)
-        q = whole.q if self._labels is None else len(self._labels)
+        q = whole.q + len(self._target_columns) if self._labels is None else len(self._labels)
         q = q if self._Y is None else self._Y.shape[1]
         n_share, d_share, q_share = n / max(whole.n, 1), d / max(whole.d, 1), q / max(whole.q, 1)
-        numeric = whole.numeric if self._Y is None else isinstance(self._Y, np.ndarray)
+        numeric = whole.numeric or bool(self._target_columns) if self._Y is None else isinstance(self._Y, np.ndarray)
         label_nonzeros = n * q if numeric else int(whole.label_nonzeros * n_share * q_share)
         if self._Y is not None and not numeric:
             label_nonzeros = int(self._Y.nnz)
@@ -187,6 +192,10 @@ class RowView(RowSource):
             numeric, q = self._targets.cuts is None, len(self._targets.columns)
             label_nonzeros = n * q
             copied += 16 * q * whole.block_rows
+        arrays = list(whole.arrays)
+        if self._target_columns:
+            copied += 24 * q * whole.block_rows
+            arrays.append(RowArray("targets of rows", sum(column.nbytes for column in self._target_columns)))
         if self._strata is not None:
             assert self._strata.categories is not None
             n_strata = len(self._strata.categories)
@@ -196,7 +205,6 @@ class RowView(RowSource):
         copied += 24 * whole.block_rows * width
         copied += 16 * whole.block_rows * (self._clusters is not None)
         n_read = int(np.diff(self._source.row_offsets)[np.diff(self.row_offsets) > 0].sum())
-        arrays = list(whole.arrays)
         if isinstance(rows, RowMask):
             arrays.append(RowArray("chosen rows", rows.bits.nbytes))
         if self._Y is not None:
@@ -274,6 +282,8 @@ class RowView(RowSource):
         counts = self._label_counts
         if counts is None and self._Y is not None:
             counts = count_labels(self._Y, self._weights)
+        elif self._target_columns:
+            return counts
         elif counts is None and self._rows is None and self._weights is None and self._source.label_counts is not None:
             counts = self._source.label_counts[:, _all_or(self._labels)]
         if counts is None or self._unknown != "negative":
@@ -285,7 +295,7 @@ class RowView(RowSource):
         labels = self._unknown_labels
         if labels is None and self._counts is not None:
             labels = np.flatnonzero(self._counts[0])
-        elif labels is None:
+        elif labels is None and not self._target_columns:
             of_source = self._source.unknown_labels  # a subset of rows adds no label
             labels = None if of_source is None else _positions_of(of_source, self._labels)
         if self._targets is not None and labels is not None:
@@ -340,7 +350,7 @@ class RowView(RowSource):
         whole, rows, Y = self._source.digest, self._rows, self._Y
         unknown = None if self._unknown == "use" else self._unknown
         changes: list[Any] = [rows, self._features, self._labels, Y, self._weights, self._fill, unknown, self._strata]
-        changes.append(self._targets)
+        changes += [self._targets, self._target_columns or None]
         if whole is None or all(change is None for change in changes):
             return whole
         identity = {
@@ -352,12 +362,14 @@ class RowView(RowSource):
         # Digests of subsets of stores are in run records: an unchanged property adds nothing to them.
         strata = None if self._strata is None else self._strata.identity
         targets = None if self._targets is None else list(vars(self._targets).values())
+        of_columns = [column.identity for column in self._target_columns] or None
         values = {
             "weights": self._weights,
             "fill": self._fill,
             "unknown": unknown,
             "strata": strata,
             "targets": targets,
+            "target_columns": of_columns,
         }
         return digest_of(identity | {name: value for name, value in values.items() if value is not None})
 
@@ -379,7 +391,14 @@ class RowView(RowSource):
             )
         labels = self._source.labels_only()
         features = self._features if labels is self._source else None
-        view = RowView(labels, self._rows, features=features, labels=self._labels, weights=self._weights)
+        view = RowView(
+            labels,
+            self._rows,
+            features=features,
+            labels=self._labels,
+            weights=self._weights,
+            target_columns=self._target_columns,
+        )
         return RowView(view, unknown=self._unknown, strata=self._strata, clusters=self._clusters, targets=self._targets)
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
@@ -404,16 +423,17 @@ class RowView(RowSource):
             if len(numbers) < X.shape[0]:
                 inside = numbers
                 X, Y = X[inside], Y[inside]
-        rows = slice(row, row + X.shape[0])
+        rows, span = slice(row, row + X.shape[0]), RowSpan(start, stop, inside, row)
         if self._Y is not None:
             Y = self._Y[rows]
-        elif self._labels is not None:
-            Y = Y[:, self._labels]
+        else:
+            if self._target_columns:
+                Y = np.column_stack([labels_as_numbers(Y), *(column.read(span) for column in self._target_columns)])
+            Y = Y if self._labels is None else Y[:, self._labels]
         if self._unknown != "use" and not isinstance(Y, np.ndarray) and (Y.data < 0).any():
             Y = self._without_unknown(Y, row)
         if self._targets is not None:
             Y = self._targets.apply(Y)
-        span = RowSpan(start, stop, inside, row)
         if self._strata is not None:
             assert self._strata.categories is not None
             Y = stratified_labels(Y, self._strata.codes(span), len(self._strata.categories))

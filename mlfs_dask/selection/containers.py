@@ -35,7 +35,7 @@ class Container(NamedTuple):
     label_names: Any = None
 
 
-def open_container(X: Any, y: Any = None) -> Container:
+def open_container(X: Any, y: Any = None, *, numeric: bool = False) -> Container:
     """Return X and y in a form that `rows.sources` reads.
 
     Parameters
@@ -44,6 +44,8 @@ def open_container(X: Any, y: Any = None) -> Container:
     y : array-like, dask DataFrame or Series, or None
         For a file or a table also names of columns, or the name of one; for AnnData names of columns of `obs`, by
         default `obsm["labels"]`.
+    numeric : bool
+        True if y holds numeric targets.
 
     Raises
     ------
@@ -56,7 +58,10 @@ def open_container(X: Any, y: Any = None) -> Container:
         from mlfs_dask.storage.opening import open_dataset  # deferred: most fits open no store
 
         columns = (y,) if isinstance(y, str) else names_of_labels
-        X = open_dataset(os.fspath(X), labels=None if columns is None else LabelSpec(columns=tuple(columns)))
+        if numeric:
+            X = open_dataset(os.fspath(X), targets=columns or ())
+        else:
+            X = open_dataset(os.fspath(X), labels=None if columns is None else LabelSpec(columns=tuple(columns)))
         y = y if columns is None else None
     scan_noun = _scan_noun(X)
     if scan_noun:

@@ -307,9 +307,9 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def _open(self, X: Any, y: Any) -> OpenedRows:
         """Open the rows of X and y; set `n_features_in_` and `feature_names_in_`."""
         container = X
-        X, y, feature_names, label_names = open_container(X, y)
-        supervised = self.plain.supervision != "unsupervised"
         numeric = self.target_type == "continuous"
+        X, y, feature_names, label_names = open_container(X, y, numeric=numeric)
+        supervised = self.plain.supervision != "unsupervised"
         read = targets_and_names if numeric else labels_and_names
         if isinstance(X, RowSource) and y is not None:
             Y, named = read(y)

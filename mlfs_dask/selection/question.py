@@ -610,7 +610,8 @@ class Question:
             if self.target_bins is not None:
                 raise UsageError(f"{parameter('target_bins')} cuts numeric targets, and Y holds labels: leave it out")
             return
-        if source.profile.numeric and not self.method.takes_numbers:
+        unsupervised = self.method.supervision == "unsupervised"
+        if source.profile.numeric and not (self.method.takes_numbers or unsupervised):
             raise UsageError(
                 f"{self.method.method} needs 0/1 labels, and Y holds numeric targets\n  cure: cut them at quantiles "
                 f"({parameter('target_bins', 4)}), or take a method of means and products, as br-cc or anova-f (`mlfs "

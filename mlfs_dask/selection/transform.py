@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask import runtime
-from mlfs_dask.errors import DataError
+from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.selection.runs import Run, read_run
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.dataset import Dataset, Store
@@ -97,6 +97,11 @@ def write_selected(
         reading = reading_of(record.store)
     dataset = open_dataset(store, **reading)
     _check_origin(dataset, record, store)
+    if dataset.rows.profile.numeric and not to_store:
+        raise UsageError(
+            f"{destination} would hold 0/1 labels, and {store} has numeric targets\n  cure: write a store "
+            "(DEST.zarr), whose obs holds them"
+        )
     columns = selected_columns(record, k)
     if "features" in record.store.get("subset", {}):  # the run numbers features within its subset: match by name
         names_of = dict(zip(record.ranking.tolist(), record.feature_names, strict=True))

@@ -67,6 +67,7 @@ class FSSRDM(Regression):
     tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 1e-6
     max_iter: MaxIter = 200
 
+    takes_numbers = True
     name = "FSSRDM"
     supervision = "semi-supervised: rows with unknown labels have no part"
     unknown_entry = "makes its row unlabelled, which counts in the graph at most"

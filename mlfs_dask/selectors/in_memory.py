@@ -14,6 +14,7 @@ import numpy as np
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.column_keys import key_places, mean_of_copies
+from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.blocks.unknown import at_shares
 from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.engine.statistic import Statistic
@@ -121,10 +122,11 @@ class InMemory(LoopMethod):
         X, Y, record = read_rows(readings.source, readings.resources)
         readings.records.append(record)
         (moments,), _ = run_reading(ArrayRows(X, Y), [Moments(X.shape[1])], readings.resources, label="moments")
-        unknown = np.bincount(Y.indices[Y.data < 0], minlength=Y.shape[1])
-        positives = np.bincount(Y.indices[Y.data > 0], minlength=Y.shape[1])
+        unknown, _, positives = count_labels(Y)
         self._examine(readings, moments, unknown, positives)
-        if self.known_entries:
+        if isinstance(Y, np.ndarray):  # standardised targets: unknown ones are at their mean
+            Y = sp.csr_array(np.nan_to_num(Y))
+        elif self.known_entries:
             Y = at_shares(Y, positives / np.maximum(Y.shape[0] - unknown, 1))
         fit_exactly: Any = self._fit_exactly  # those that take a start have one parameter more
         fit = fit_exactly(X, Y, moments, **self._start(readings))

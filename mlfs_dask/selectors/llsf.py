@@ -97,6 +97,7 @@ class LLSF(Regression):
     max_iter: MaxIter = 1000
 
     known_entries = True
+    takes_numbers = True
     name = "LLSF"
     typical_iterations = 40, 400
 
@@ -110,6 +111,8 @@ class LLSF(Regression):
         G, B = self.system(sums, gram)
         if self.correlation == "laplacian":
             R = graph_laplacian(label_cosines(sums.pairs))
+            if sums.residual_m2 is not None:  # cosines of numbers may be negative
+                R -= min(np.linalg.eigvalsh(R)[0], 0.0) * np.eye(len(R))
         else:
             R -= np.linalg.eigvalsh(R)[0] * np.eye(len(R))
         critical = float(np.abs(B).max(initial=0.0))

@@ -78,6 +78,7 @@ class MDFS(AnchoredRegression):
     tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 1e-5
     max_iter: MaxIter = 200
 
+    takes_numbers = True
     name = "MDFS"
     known_entries = True
     typical_iterations = 5, 40

@@ -112,6 +112,7 @@ class MIFS(InMemory, AnchoredRegression):
     ] = 1e-5
     max_iter: MaxIter = 200
 
+    takes_numbers = True
     name = "MIFS"
     init_shapes: ClassVar[Mapping[str, str]] = {"W": "d l", "V": "n l", "B": "l q"}
     known_entries = True

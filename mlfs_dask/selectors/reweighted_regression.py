@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile
@@ -92,9 +93,14 @@ class ReweightedRegression(Loop[F, At]):
 
     def first_step(self, fixed: Any, at: At, sums: WeightedSums, trace: LoopTrace) -> At:
         """Return W from the sums at W = 0, which also tell the least weight of the penalty that leaves it there."""
-        slope = (sums.XY - np.outer(sums.X, at.b))[:, fixed.varies]
+        slope = (sums.XY - np.outer(sums.X, at.b))[:, self._varies(fixed)]
         weight = penalty_weight(self, self.penalty, row_sparse.critical_weight(slope), trace.penalties)
         return self.step(fixed, replace(at, weight=weight), sums, 1.0)
+
+    def _varies(self, fixed: Any) -> NDArray[np.bool_]:
+        """Labels of which rounding is not all that centring leaves: those that differ between rows, and zeros."""
+        varies: NDArray[np.bool_] = fixed.varies | ((fixed.share == 0) & (self.box[0] == 0))
+        return varies
 
     def reading(self, fixed: Any, at: At) -> Sequence[Statistic]:
         return [ReweightedRows(fixed.scaling, at.W, at.b, ROW_SMOOTHING, self.box)]
@@ -110,7 +116,7 @@ class ReweightedRegression(Loop[F, At]):
     def step(self, fixed: Any, at: At, sums: WeightedSums, power: float) -> At:
         """Return W and the weights of the features, updated in turn, and b."""
         G, B = sums.centred()
-        B[:, ~fixed.varies] = 0.0  # what rounding leaves of it
+        B[:, ~self._varies(fixed)] = 0.0  # what rounding leaves of it
         quadratic = self.quadratic(fixed)
         if quadratic is not None:
             G += quadratic

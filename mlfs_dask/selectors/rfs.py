@@ -79,6 +79,7 @@ class RFS(ReweightedRegression[Shares]):
         ),
     ] = "corrected"
 
+    takes_numbers = True
     name = "RFS"
     records = Shares, At
     typical_iterations = 5, 12

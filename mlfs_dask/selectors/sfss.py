@@ -72,6 +72,7 @@ class SFSS(AnchoredRegression):
     tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 1e-5
     max_iter: MaxIter = 200
 
+    takes_numbers = True
     name = "SFSS"
     supervision = "semi-supervised: labels spread over the graph to rows with unknown ones"
     unknown_entry = "makes its row unlabelled, which counts in the graph at most"

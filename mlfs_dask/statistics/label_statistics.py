@@ -94,6 +94,9 @@ class Labels(Statistic):
 
     def add(self, state: State, block: Block) -> None:
         sums, Y = LabelKnowledge(*state), block.Y
+        if isinstance(Y, np.ndarray):  # standardised targets, whose shares are 0
+            np.add(sums.unknown, np.isnan(Y).sum(axis=0), out=sums.unknown)
+            return
         P = positives_block(Y)
         positive = label_sums_block(P)
         np.add(sums.positive, positive, out=sums.positive)

@@ -114,7 +114,7 @@ class ReweightedRows(RowLoop):
 
     def add_rows(self, sums: Any, X: Matrix, Y: sp.csr_array) -> None:
         predictions = self.predict(X)
-        targets = self._targets(Y.toarray(), predictions)
+        targets = np.nan_to_num(Y) if isinstance(Y, np.ndarray) else self._targets(Y.toarray(), predictions)
         predictions -= targets
         self.add_weighted(sums, X, targets, *self._weigh(predictions))
 

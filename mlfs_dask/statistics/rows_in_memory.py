@@ -13,7 +13,7 @@ from mlfs_dask import runtime
 from mlfs_dask.engine.readings import ReadingRecord, run_reading
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.files.array_files import drop_pages
-from mlfs_dask.rows.contract import Block, Profile, RowSource
+from mlfs_dask.rows.contract import Block, Profile, RowSource, stack_labels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Matrix
 
@@ -64,7 +64,8 @@ class RowsInMemory(Statistic):
     def finalize(self, state: State) -> tuple[Matrix, sp.csr_array]:
         """Return X, shape (n, k), and Y, shape (n, q)."""
         pieces = sorted(state, key=lambda piece: int(piece[0]))
-        Y = _stacked([Y for _, _, Y in pieces], self.profile.q, np.int8)
+        labels, q = [Y for _, _, Y in pieces], self.profile.q
+        Y = stack_labels(labels, q, numeric=True) if self.profile.numeric else _stacked(labels, q, np.int8)
         if self.out is not None:
             return self.out, Y
         return _stacked([X for _, X, _ in pieces], self.profile.d, np.float64), Y

@@ -113,7 +113,8 @@ def append(
         keys=keys,
         drop=drop,
         transpose=transpose,
-        obs=extension.dataset.obs,
+        obs=[name for name in extension.dataset.obs if name not in extension.schema.targets],
+        targets=extension.schema.targets,
         storage_options=storage_options,
     )
     return convert_files(

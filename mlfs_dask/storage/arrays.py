@@ -118,8 +118,9 @@ def streamed_matrix(rows: RowSource, which: Literal["X", "Y"], column_names: Cal
     profile, source = rows.profile, rows if which == "X" else rows.labels_only()
     name = f"mlfs-{which}-{tokenize(rows.digest, rows.place, rows.row_offsets, profile.d)}"
     graph: dict[Any, Any] = {(name, i, 0): (_streamed, source, which, i) for i in range(profile.partitions)}
-    sparse_blocks = which == "Y" or profile.sparse
-    dtype = np.dtype(np.int8) if which == "Y" else profile.dtype
+    sparse_blocks = not profile.numeric if which == "Y" else profile.sparse
+    of_labels = np.dtype(np.float64 if profile.numeric else np.int8)
+    dtype = of_labels if which == "Y" else profile.dtype
     return da.Array(
         HighLevelGraph({name: StoreLayer(graph, rows, column_names)}, {name: set()}),
         name,

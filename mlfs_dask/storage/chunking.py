@@ -129,6 +129,7 @@ def chunk_store(
     sparse = 2 * csr_bytes <= n * d * itemsize if storage == "auto" else storage == "sparse"
     label_csr_bytes = label_nonzeros * (1 + INDEX_BYTES) + OFFSET_BYTES * n
     labels_sparse = label_csr_bytes < n * q if labels_storage == "auto" else labels_storage == "sparse"
+    labels_sparse |= not q  # beside numeric targets there may be no label
     label_bytes = label_csr_bytes if labels_sparse else n * q
     total = (csr_bytes if sparse else n * d * itemsize) + label_bytes
     partitions = max(1, -(-total // max(partition_bytes, -(-total // MAX_PARTITIONS))))

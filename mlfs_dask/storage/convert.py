@@ -135,6 +135,7 @@ def convert(
     drop: Sequence[str] = (),
     transpose: bool = False,
     obs: Sequence[str] = (),
+    targets: Sequence[str] = (),
     force: bool = False,
     resume: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -177,6 +178,9 @@ def convert(
         Columns of a table, or of the `obs` of AnnData, that are no features and are kept in the store's `obs`: what
         scores can be adjusted for, and strata. Numbers are float64, texts become categories. They are read by a second
         pass over the source.
+    targets : sequence of str
+        Such columns that are numeric targets, NaN or empty where unknown: Y of the store. 0/1 columns may be among
+        them.
     force : bool
         Replace an existing store, once the new one is complete; forget an interrupted conversion.
     resume : bool
@@ -213,6 +217,7 @@ def convert(
         drop=drop,
         transpose=transpose,
         obs=obs,
+        targets=targets,
         storage_options=storage_options,
     )
     paths = paths_of(sources)
@@ -327,7 +332,8 @@ def convert_reader(
         reader = open_reader() if extension is None else extension.match(open_reader())
         obs = None if open_obs is None else open_obs()
         if obs is None and extension is None:
-            obs = _columns_of_store(reader)
+            obs, targets = _columns_of_store(reader)
+            options = replace(options, file=replace(options.file, targets=targets or options.file.targets))
         if obs is not None and extension is not None:
             obs = extension.joined_obs(obs, reader.path)
         plan = _plan(reader, memory_limit, workers, source_bytes)
@@ -358,11 +364,13 @@ def convert_reader(
     )
 
 
-def _columns_of_store(reader: Reader) -> ObsColumns | None:
-    """Return the columns of the rows of a store that is converted; None where it has none."""
+def _columns_of_store(reader: Reader) -> tuple[ObsColumns | None, tuple[str, ...]]:
+    """Return the columns of the rows of a store that is converted, None without any, and the targets among them."""
     from mlfs_dask.storage.store_source import StoreReader  # which files of others do not need
 
-    return stored_columns(reader.dataset) if isinstance(reader, StoreReader) and reader.dataset.obs else None
+    if not isinstance(reader, StoreReader) or not reader.dataset.obs:
+        return None, ()
+    return stored_columns(reader.dataset), reader.dataset.schema.targets
 
 
 def _done_already(
@@ -720,6 +728,7 @@ class _Run:
             checksums={key: checksums[key].to_json() for key in sorted(checksums)},
             minus_one=(old.minus_one if old is not None else "") or inferred.minus_one_of_sources,
             label_values=old.label_values if old is not None else _said(self.options.file.labels),
+            targets=self.options.file.targets if old is None else old.targets,
             earlier=() if old is None else (*old.earlier, {"digest": old.digest, "partitions": old.partitions.count}),
         )
         document = json.loads(write_root(root, schema))

@@ -209,6 +209,27 @@ class StoredColumn(RowColumn):
         return values
 
 
+def target_columns(columns: Mapping[str, RowColumn], names: Sequence[str], path: str) -> tuple[RowColumn, ...]:
+    """Return the columns of the rows that are numeric targets.
+
+    Raises
+    ------
+    DataError
+        A column holds texts.
+    """
+    found = tuple(columns[name] for name in names)
+    for column in found:
+        if column.categories is not None:
+            raise DataError(
+                "a numeric target must be numbers, and this column holds texts",
+                file=path,
+                column=column.name,
+                value=next(iter(column.categories), ""),
+                cure="leave missing values empty; classes are labels (--label-columns with --label-classes)",
+            )
+    return found
+
+
 class Dataset(ABC):
     """Rows with their labels and names: a store, a file, or a part of one; made by `opening.open_dataset`.
 
@@ -252,7 +273,12 @@ class Dataset(ABC):
     @property
     def label_counts(self) -> NDArray[np.int64]:
         counts = self.rows.label_counts
-        return count_labels(self.rows.all_labels()) if counts is None else counts
+        if counts is None:
+            labels = self.rows.labels_only()
+            counts = np.zeros((3, labels.profile.q), np.int64)
+            for block in labels.stream(0, labels.profile.partitions):
+                counts += count_labels(block.Y)
+        return np.asarray(counts)
 
     def feature_column(self, name: str) -> list[str]:
         """Return the texts of a column of `var`, one for each feature, empty where missing.
@@ -332,12 +358,13 @@ class Store(Dataset):
 
     def __repr__(self) -> str:
         n, d, q = self.schema.n, self.schema.d, self.schema.q
-        return f"<Dataset {redact(self.path)}: {n:,} rows, {d:,} features, {q:,} labels, {self.schema.storage}>"
+        of_rows = number_of(len(self.schema.targets), "target") if self.schema.targets else f"{q:,} labels"
+        return f"<Dataset {redact(self.path)}: {n:,} rows, {d:,} features, {of_rows}, {self.schema.storage}>"
 
     @property
     def digest(self) -> str:
         """Content digest: equal for equal content, wherever it lies."""
-        return self.schema.digest
+        return str(self.rows.digest) if self.schema.targets else self.schema.digest
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -345,6 +372,10 @@ class Store(Dataset):
 
     @property
     def label_counts(self) -> NDArray[np.int64]:
+        return super().label_counts if self.schema.targets else self._stored_label_counts
+
+    @property
+    def _stored_label_counts(self) -> NDArray[np.int64]:
         unknown = np.array(self.schema.unknown, np.int64)
         positive = np.array(self.schema.positive, np.int64)
         return np.stack([unknown, self.schema.n - unknown - positive, positive])
@@ -355,7 +386,8 @@ class Store(Dataset):
 
     @cached_property
     def label_names(self) -> NDArray[Any]:
-        return self._read("uns/mlfs/label_names", self.schema.q)
+        names = self._read("uns/mlfs/label_names", self.schema.q)
+        return np.array([*names, *self.schema.targets], dtype=object) if self.schema.targets else names
 
     @cached_property
     def kinds(self) -> NDArray[Any]:
@@ -465,8 +497,10 @@ class Store(Dataset):
 
     @cached_property
     def rows(self) -> StoreRows | RowView:
-        """Rows for passes (`mlfs_dask.rows.contract.RowSource`)."""
-        return self.store_rows
+        """Rows for passes (`mlfs_dask.rows.contract.RowSource`), with the targets of the store if it has any."""
+        if not self.schema.targets:
+            return self.store_rows
+        return RowView(self.store_rows, target_columns=target_columns(self.obs, self.schema.targets, self.path))
 
     @cached_property
     def store_rows(self) -> StoreRows:
@@ -481,11 +515,11 @@ class Store(Dataset):
             nonzero_offsets=np.array(partitions.nonzeros, np.int64),
             label_offsets=np.array(partitions.label_nonzeros, np.int64),
             driver_features=self.features,
-            driver_label_counts=self.label_counts,
+            driver_label_counts=self._stored_label_counts,
             driver_quantiles=lambda: self._quantiles,
             driver_columns=lambda: self.obs,
             driver_feature_names=lambda: self.feature_names.tolist(),
-            content_digest=self.digest,
+            content_digest=self.schema.digest,
             earlier_digests=tuple((state["digest"], state["partitions"]) for state in self.schema.earlier),
         )
 
@@ -535,8 +569,10 @@ class Store(Dataset):
 
     @cached_property
     def Y(self) -> da.Array:
-        from mlfs_dask.storage.arrays import lazy_matrix  # as above
+        from mlfs_dask.storage.arrays import lazy_matrix, streamed_matrix  # as above
 
+        if self.schema.targets:
+            return streamed_matrix(self.rows, "Y", lambda: self.label_names)
         rows, stored = self.store_rows, self.schema.partitions.label_nonzeros
         return lazy_matrix(
             rows, rows.Y, stored, self._token("Y"), column_names=partial(_names, rows.location, "label_names")

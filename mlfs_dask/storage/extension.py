@@ -76,7 +76,7 @@ class StoreExtension:
         schema, dataset = self.schema, self.dataset
         return Header(
             feature_names=tuple(map(str, dataset.feature_names)),
-            label_names=tuple(map(str, dataset.label_names)),
+            label_names=tuple(map(str, dataset.label_names))[: schema.q],
             categories=dict(dataset.categories),
             n_features=schema.d,
             n_labels=schema.q,

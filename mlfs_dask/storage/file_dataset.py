@@ -19,7 +19,8 @@ from mlfs_dask.readers.base import FileSpec, Header, LabelSpec
 from mlfs_dask.readers.batches import open_batches, scan_of
 from mlfs_dask.redaction import redact
 from mlfs_dask.rows.covariates import RowColumn, SourceColumn
-from mlfs_dask.storage.dataset import Dataset
+from mlfs_dask.rows.view import RowView
+from mlfs_dask.storage.dataset import Dataset, target_columns
 from mlfs_dask.storage.file_rows import FileRows, open_rows, require_rows
 from mlfs_dask.storage.numbered_names import NumberedNames
 
@@ -32,8 +33,11 @@ class FileDataset(Dataset):
 
     Attributes
     ----------
-    rows : FileRows
+    rows : FileRows, or RowView
+        With targets a view, whose Y holds them.
     """
+
+    rows: FileRows | RowView
 
     def __init__(self, rows: FileRows, header: Header, spec: FileSpec) -> None:
         self.path = rows.path
@@ -58,7 +62,8 @@ class FileDataset(Dataset):
 
     @cached_property
     def label_names(self) -> NDArray[Any]:
-        return _names(self._header.label_names, "y", self.rows.profile.q)
+        names = _names(self._header.label_names, "y", self.rows.profile.q - len(self._spec.targets))
+        return np.array([*names, *self._spec.targets], dtype=object)
 
     @property
     def reading_record(self) -> dict[str, Any]:
@@ -202,4 +207,6 @@ def open_file(path: str, spec: FileSpec) -> FileDataset:
         columns_of_rows=lambda: FileColumns(path, spec, reader.header.n_rows or 0),
     )
     dataset = FileDataset(rows, reader.header, spec)
+    if spec.targets:
+        dataset.rows = RowView(rows, target_columns=target_columns(rows.columns, spec.targets, path))
     return dataset

@@ -186,6 +186,8 @@ class FileRows(RowSource):
         self._require_same("workers read files themselves: give them the same file system at the same path, or a URL")
 
     def labels_only(self) -> RowSource:
+        if not self.profile.q:
+            return self  # of no columns a reader tells no rows
         return replace(self, reader=self.reader.only_labels(), n_categories=None, column_names=lambda: None)
 
     def stream(self, first: int, last: int) -> Iterator[Block]:

@@ -95,7 +95,7 @@ def infer_schema(
     for count, what, cure in (
         (n, "rows", "check that the file is whole"),
         (d, "features", "check which columns are labels"),
-        (q, "labels", "say which columns are labels: --label-file, --label-columns or --n-labels"),
+        (q + len(options.file.targets), "labels", "name them: --label-file, --label-columns, --n-labels, or --targets"),
     ):
         if count == 0:
             raise DataError(f"there are no {what}", file=reader.path, cure=cure)

@@ -18,7 +18,9 @@ def facts_of(dataset: Dataset) -> dict[str, Any]:
 
 def _facts_of_store(dataset: Store) -> dict[str, Any]:
     schema, n_missing = dataset.schema, dataset.n_missing
+    targets = {"targets": list(schema.targets), "unknown_targets": dataset.label_counts[0, schema.q :].tolist()}
     return {
+        **(targets if schema.targets else {}),
         **_sizes(schema.n, schema.d, schema.q, schema.nonzeros, list(schema.positive), list(schema.unknown)),
         "constant_features": schema.constant_features,
         "missing_values": int(n_missing.sum()),

@@ -22,6 +22,7 @@ def open_dataset(
     format: str | None = None,
     keys: Mapping[str, str] | None = None,
     drop: Sequence[str] = (),
+    targets: Sequence[str] = (),
     storage_options: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Open a store, or a file whose rows can be read where they lie.
@@ -34,6 +35,8 @@ def open_dataset(
     labels, format, keys, drop
         Of files, with the meaning that they have in `convert`: labels, the format where the name does not tell it, the
         arrays of a file that holds several, features to leave out.
+    targets : sequence of str
+        Columns of the rows of a table, or of the `obs` of AnnData, that are numeric targets. They are held in memory.
     storage_options : mapping, optional
         Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
 
@@ -52,7 +55,9 @@ def open_dataset(
     -----
     The labels of a file are read when it is opened.
     """
-    spec = FileSpec.of(labels=labels, format=format, keys=keys, drop=drop, storage_options=storage_options)
+    spec = FileSpec.of(
+        labels=labels, format=format, keys=keys, drop=drop, targets=targets, storage_options=storage_options
+    )
     return open_specified(path, spec)
 
 

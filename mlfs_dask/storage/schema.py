@@ -48,7 +48,7 @@ FEATURE_COLUMNS = {
 
 #: Fields that stand in a mapping of their own, and those that stores of earlier versions do not have.
 _LABEL_COUNTS = ("unknown", "positive")
-_MAY_BE_ABSENT = ("checksums", "earlier", "minus_one", "label_values")
+_MAY_BE_ABSENT = ("checksums", "earlier", "minus_one", "label_values", "targets")
 
 _DAMAGED = "the store's metadata is damaged: convert the source files again, or restore a copy"
 
@@ -108,6 +108,8 @@ class StoreSchema:
     partitions : Partitions
     unknown, positive : tuple of int, length q
         Entries -1 and 1 of each label.
+    targets : tuple of str
+        Columns of `obs` that are numeric targets.
     constant_features : int
         Features with at most one distinct value.
     kinds : dict of str to int
@@ -163,6 +165,7 @@ class StoreSchema:
     earlier: tuple[EarlierState, ...] = ()
     minus_one: str = ""
     label_values: dict[str, list[str]] = field(default_factory=dict)
+    targets: tuple[str, ...] = ()
     root_digest: str = ""
     format_version: int = FORMAT_VERSION
 
@@ -219,7 +222,7 @@ class StoreSchema:
             raise DataError(f"attribute mlfs: {error}", file=path, cure=_DAMAGED) from None
 
     def _validate(self) -> None:
-        for name, value in (("n", self.n), ("d", self.d), ("q", self.q)):
+        for name, value in (("n", self.n), ("d", self.d), ("q", self.q + len(self.targets))):
             _require(value > 0, f"{name} must be positive, not {value}")
         _require(self.storage in STORAGES, f"unknown storage {self.storage!r}")
         _require(self.labels_storage in STORAGES, f"unknown labels_storage {self.labels_storage!r}")
@@ -253,7 +256,7 @@ class StoreSchema:
             )
         said = set(self.label_values) - {"positive", "negative", "unknown"}
         _require(not said, f"label_values has the key {min(said, default='')!r}")
-        known = max(map(sum, zip(self.unknown, self.positive, strict=True)))
+        known = max(map(sum, zip(self.unknown, self.positive, strict=True)), default=0)
         _require(known <= self.n, f"label_counts has {known} entries of a label for {self.n} rows")
         _require(
             self.constant_features <= self.d, f"constant_features is {self.constant_features} of {self.d} features"

@@ -44,7 +44,7 @@ class StoreReader(Reader):
         categories = dataset.categories
         return Header(
             feature_names=tuple(map(str, dataset.feature_names[self.columns])),
-            label_names=tuple(map(str, dataset.label_names)),
+            label_names=tuple(map(str, dataset.label_names))[: dataset.schema.q],
             categories={new: categories[old] for new, old in enumerate(columns) if old in categories},
             n_features=len(columns),
             n_labels=dataset.schema.q,

@@ -100,7 +100,7 @@ def llsf(X, Y, *, alpha=0.1, beta=0.1, correlation="shifted", variant="corrected
 def fssrdm(X, Y, *, beta=0.5, gamma=0.1, tol=1e-6, max_iter=200):
     """Scores: the norms of rows of W are touched from above by squares, again and again."""
     Y = np.asarray(Y, dtype=float)
-    labelled = (Y >= 0).all(axis=1)
+    labelled = (Y != -1).all(axis=1)
     X, Y = standardised(X[labelled]), Y[labelled]
     C = cosines(Y)
     F = Y @ (C / np.maximum(C.sum(axis=1, keepdims=True), 1.0))
@@ -123,7 +123,7 @@ def fssrdm(X, Y, *, beta=0.5, gamma=0.1, tol=1e-6, max_iter=200):
 def lsmr(X, Y, Z, *, alpha=0.01, mu=0.1, gamma=0.1, n_neighbors=5, tol=1e-5, max_iter=1000):
     """Scores; Z holds the weights of anchors, (n, m)."""
     Y = np.asarray(Y, dtype=float)
-    labelled = (Y >= 0).all(axis=1)
+    labelled = (Y != -1).all(axis=1)
     X, Y = standardised(X), Y[labelled]
     L = np.eye(len(X)) - anchor_graph(Z)
     rows, y = X[labelled] - X[labelled].mean(axis=0), Y - Y.mean(axis=0)
@@ -218,7 +218,7 @@ def sfss(X, Y, Z, *, mu=1.0, gamma=0.1, absolute=False, n_neighbors=5, tol=1e-5,
     """Scores; the labels of all rows are held, and Z, the weights of anchors, (n, m)."""
     Y = np.asarray(Y, dtype=float)
     X, (n, q) = standardised(X), Y.shape
-    known = (Y >= 0).all(axis=1)
+    known = (Y != -1).all(axis=1)
     L = n_neighbors * (np.eye(n) - Z @ np.linalg.pinv(np.diag(Z.sum(axis=0))) @ Z.T)
     H = np.eye(n) - 1.0 / n
     system = L + mu * H  # of F: tr F'LF + μ‖H(XW − F)‖²
@@ -273,7 +273,7 @@ def csfs(X, Y, *, alpha=0.1, absolute=False, tol=1e-4, max_iter=45):
 def smile(X, Y, Z, *, smoothing=0.5, alpha=0.35, ridge=0.1, n_neighbors=5):
     """Scores; Z holds the weights of anchors, (n, m)."""
     Y = np.asarray(Y, dtype=float)
-    labelled = (Y >= 0).all(axis=1)
+    labelled = (Y != -1).all(axis=1)
     X, Y = standardised(X), Y[labelled]
     N = Y.T @ Y
     C = (N + smoothing) / (np.diag(N)[:, None] + 2.0 * smoothing)
@@ -288,7 +288,7 @@ def smile(X, Y, Z, *, smoothing=0.5, alpha=0.35, ridge=0.1, n_neighbors=5):
 
 def propagated(Y, S, alpha):
     """Labels of all rows, divided by their sum in labelled ones; S is the graph of the rows, (n, n)."""
-    labelled = (Y >= 0).all(axis=1)
+    labelled = (Y != -1).all(axis=1)
     known = np.where(labelled[:, None], Y, 0.0)
     known = known / np.maximum(known.sum(axis=1, keepdims=True), 1.0)
     A = np.diag(np.where(labelled, 0.0, alpha))
@@ -324,7 +324,7 @@ def smdr_ic(
 ):
     """Scores; the target is projected rows, and W = W₁ + W₂."""
     Y = np.asarray(Y, dtype=float)
-    labelled = (Y >= 0).all(axis=1)
+    labelled = (Y != -1).all(axis=1)
     X, F = standardised(X), propagated(Y, anchor_graph(Z), propagation)
     F[~labelled] = F[~labelled] @ cosines(Y[labelled])
     F = F - F.mean(axis=0)
@@ -355,7 +355,7 @@ def smlfs(
 ):
     """Scores: the quadratic that touches the logistic loss from above is moved to the last W, again and again."""
     Y = np.asarray(Y, dtype=float)
-    labelled = (Y >= 0).all(axis=1)
+    labelled = (Y != -1).all(axis=1)
     X, Y = standardised(X), Y[labelled]
     D = ((X[:, :, None] - X[:, None, :]) ** 2).sum(axis=0)
     np.fill_diagonal(D, np.inf)

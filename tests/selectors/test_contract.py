@@ -254,4 +254,7 @@ assert "sklearn" not in sys.modules
 print(json.dumps(found))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == {name: get_estimator(name)(3).get_params() for name in METHODS}
+    expected = {name: get_estimator(name)(3).get_params() for name in METHODS}
+    for parameters in expected.values():
+        del parameters["target_type"]  # of the arrays that an estimator is given
+    assert json.loads(done.stdout) == expected

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
+
+import dask.array as da
 import numpy as np
 import pytest
 from scipy import sparse as sp
@@ -9,6 +13,10 @@ from scipy import stats
 
 import mlfs_dask as mlfs
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import METHODS, get_method
+from tests.reference.twins import twin
+from tests.selectors.test_matrix import SHORT, settings_of
 
 N, D = 80, 7
 
@@ -89,3 +97,69 @@ def test_quantile_codes_are_labels_above_the_cuts(sparse, unknown):
         names = fitted.pairs_["label"].tolist()
         assert [name.split(">")[0] for name in names] == ["y0"] * 3 + ["y1"] * 3 + ["y2"]
         np.testing.assert_array_equal(fitted.pairs_["p_value"], of_codes.pairs_["p_value"])
+
+
+#: Methods that take numbers, with parameters besides the defaults.
+TAKES_NUMBERS = [name for name in METHODS if get_method(name).takes_numbers]
+FORMS = [(name, {}) for name in TAKES_NUMBERS if name not in ("br-cc", "anova-f", "mlaco")] + [
+    *(("elc", each) for each in ({"variant": "screen"}, {"similarity": "exponential"})),
+    *(("mddm", each) for each in ({"constraint": "subspace"}, {"n_components": 2, "standardise": False})),
+    *(("llsf", each) for each in ({"alpha": 1.0}, {"variant": "published", "max_iter": 50})),
+    ("rfs", {"variant": "published"}),
+    ("mifs", {"variant": "published", "gamma": 1.0, "step": 1e-3, "max_iter": 30}),
+]
+
+
+@every_form
+@pytest.mark.parametrize(("name", "parameters"), FORMS, ids=[" ".join([n, *map(str, p)]) for n, p in FORMS])
+def test_scores_of_numbers_are_those_of_the_plain_twin(name, parameters, sparse, unknown):
+    X, Y = problem(sparse=sparse, unknown=unknown)
+    given = settings_of(name) | parameters
+    given = {key: value for key, value in given.items() if name == "rfs" or key not in SHORT}
+    method = get_estimator(name)(3, target_type="continuous", **given)
+    Z = (Y - np.nanmean(Y, axis=0)) / np.nanstd(Y, axis=0)
+    if get_method(name).unknown_entry.startswith("makes its row unlabelled"):
+        Z[np.isnan(Z).any(axis=1)] = -1.0
+    function = twin(name)
+    if "n_features_to_select" in inspect.signature(function).parameters:
+        given["n_features_to_select"] = 3
+    expected = function(dense(X), np.nan_to_num(Z), **given)
+    expected = expected[0] if isinstance(expected, tuple) else expected
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        assert method.fit(X, Y).scores_ == pytest.approx(expected, rel=1e-6, abs=1e-7)
+
+
+@pytest.mark.parametrize("sparse", [0, 1])
+def test_ants_go_by_correlations_over_the_known_rows_of_each_target(sparse):
+    X, Y = problem(sparse=sparse)
+    fitted = mlfs.MLACO(3, target_type="continuous", random_state=0).fit(X, Y)
+    assert fitted.scores_ == pytest.approx(twin("mlaco")(dense(X), (Y - Y.mean(axis=0)) / Y.std(axis=0)), rel=1e-6)
+
+
+@pytest.mark.parametrize("method", [mlfs.BRCC, mlfs.GMLC, mlfs.RFS, mlfs.MIFS, mlfs.SFSS, mlfs.LaplacianScore])
+def test_blocks_of_dask_arrays_give_the_same_scores(method):
+    X, Y = problem(unknown=True)
+    whole = method(2, target_type="continuous").fit(X, Y)
+    chunked = da.from_array(X, chunks=(17, 5)), da.from_array(Y, chunks=(20, 2))
+    of_blocks = method(2, target_type="continuous").fit(*chunked)
+    assert of_blocks.scores_ == pytest.approx(whole.scores_, rel=1e-6)
+
+
+def test_a_row_of_weight_2_counts_twice():
+    X, Y = problem(unknown=True)
+    weights = np.arange(N) % 3
+    weighted = mlfs.GMLC(2, target_type="continuous").fit(X, Y, sample_weight=weights)
+    repeated = mlfs.GMLC(2, target_type="continuous").fit(np.repeat(X, weights, 0), np.repeat(Y, weights, 0))
+    assert weighted.scores_ == pytest.approx(repeated.scores_, rel=1e-9)
+
+
+def test_shuffles_and_strata_ranked_apart():
+    X, Y = problem(unknown=True)
+    fitted = mlfs.BRCC("auto", target_type="continuous", fdr=0.05, resamples=4).fit(X, Y)
+    assert {0, 1, 3} <= set(fitted.ranking_[: fitted.report_.k].tolist())
+    assert fitted.q_values_.max() > 0.05
+    strata = np.arange(N) % 2
+    ranked = mlfs.GMLC(2, target_type="continuous", strata_by="rank").fit(X, Y, strata=strata)
+    apart = [mlfs.GMLC(2, target_type="continuous").fit(X[strata == s], Y[strata == s]).ranking_ for s in (0, 1)]
+    assert ranked.scores_ == pytest.approx(-np.mean([np.argsort(ranking) + 1 for ranking in apart], axis=0))
