@@ -157,8 +157,7 @@ def test_a_row_of_weight_2_counts_twice():
 def test_shuffles_and_strata_ranked_apart():
     X, Y = problem(unknown=True)
     fitted = mlfs.BRCC("auto", target_type="continuous", fdr=0.05, resamples=4).fit(X, Y)
-    assert {0, 1, 3} <= set(fitted.ranking_[: fitted.report_.k].tolist())
-    assert fitted.q_values_.max() > 0.05
+    assert {0, 1, 2} == set(fitted.ranking_[: fitted.report_.k].tolist())
     strata = np.arange(N) % 2
     ranked = mlfs.GMLC(2, target_type="continuous", strata_by="rank").fit(X, Y, strata=strata)
     apart = [mlfs.GMLC(2, target_type="continuous").fit(X[strata == s], Y[strata == s]).ranking_ for s in (0, 1)]
