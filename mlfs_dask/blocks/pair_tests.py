@@ -176,7 +176,7 @@ def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
         Woolf's for log odds; of a difference, that of the test: pooled over rows with and without the label, with
         n − 2 degrees of freedom, or within strata.
         With clusters the effect is a difference of means for all features, its standard error is that of a linear model
-        with clusters (CR1), and the statistic is t with G − 1 degrees of freedom.
+        with clusters (CR1, with the factor G / (G − 1)), and the statistic is t with G − 1 degrees of freedom.
 
     Notes
     -----
@@ -276,19 +276,18 @@ def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
 
 def _cluster_tests(sums: Sums, clusters: ClusterSums, effect: Array, spread: Array) -> PairTests:
     """Test pairs by sums over clusters; `effect` is NaN without a test, and `spread` is M2 of each label."""
-    n, G = np.asarray(sums.n), np.asarray(clusters.clusters, dtype=np.float64)
+    G = np.asarray(clusters.clusters, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         squares = np.minimum(sums.products**2 / clusters.squares, G)  # more is rounding
         statistic = np.sign(effect) * np.sqrt(squares * ((G - 1) / (G - squares)))
         residual = clusters.squares - 2 * effect * clusters.cross + effect**2 * clusters.scatter
-        factor = G / (G - 1) * (n - 1) / (n - 2 - sums.rank)
-        error = np.sqrt(np.maximum(residual, 0.0) * factor) / spread
+        error = np.sqrt(np.maximum(residual, 0.0) * (G / (G - 1))) / spread
     tested = ~np.isnan(effect) & (G > 2) & (clusters.squares > 0)
     statistic = np.where(tested, statistic, np.nan)
     order = _order(np.minimum(log_p_of_t(np.abs(statistic), np.broadcast_to(G - 1, statistic.shape)), 0.0))
     no, kind, test = np.zeros(statistic.shape, bool), np.array(DIFFERENCE), np.array(CLUSTERED)
     effect, error = np.where(tested, effect, np.nan), np.where(tested, error, np.nan)
-    p, positives = p_of_order(order), np.asarray(sums.positives)
+    p, n, positives = p_of_order(order), np.asarray(sums.n), np.asarray(sums.positives)
     return PairTests(n, positives, effect, statistic, p, order, no, kind, test, error, G - 1)
 
 

@@ -33,6 +33,7 @@ from mlfs_dask.evaluation.judges import compare, linear_scores, neighbour_scores
 from mlfs_dask.evaluation.metrics import metrics_bytes
 from mlfs_dask.evaluation.splits import make_splits
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.rows.covariates import clusters_of_rows
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
@@ -462,10 +463,13 @@ class AutoSelector(Method):
             self.examine_features(readings, size, np.square(features.maximum - features.minimum))
         return source
 
-    def _trials(self, Y: Any) -> list[_Trial]:
+    def _trials(self, Y: Any, clusters: NDArray[np.int64] | None) -> list[_Trial]:
         """Rows to learn from and to judge on, one trial after another: the few first."""
         m = Y.shape[0]
-        folds = list(make_splits("given", Y, given=shuffled_places(0, m, FOLDS, self.seed))) if m > 1 else []
+        units = np.arange(m) if clusters is None else np.unique(clusters, return_inverse=True)[1]
+        n_units = int(units.max(initial=-1)) + 1
+        fold_of = shuffled_places(0, n_units, min(FOLDS, max(n_units, 1)), self.seed)[units]
+        folds = list(make_splits("given", Y, given=fold_of)) if n_units > 1 else []
         trials, rows = [], FIRST_ROWS
         random = np.random.default_rng(self.seed)
         train, test = (random.permutation(of) for of in (folds[0].train, folds[0].test)) if folds else ((), ())
@@ -496,7 +500,7 @@ class AutoSelector(Method):
         end = perf_counter() + self.budget
         last, ended, found = list(candidates), False, {each.method: list[Array]() for each in candidates}
         judged: dict[str, dict[str, Any]] = {}
-        trials, n_judged = self._trials(sample.Y), 0
+        trials, n_judged = self._trials(sample.Y, clusters_of_rows(job.source, self._sample(job.source).chosen)), 0
         for number, (train, test, whole) in enumerate(trials):
             if len(last) <= FINALISTS and not whole:
                 continue
@@ -545,7 +549,7 @@ class AutoSelector(Method):
                 break
             if not whole:
                 n_judged, found = 0, {each.method: [] for each in last}
-        if not trials:  # of a single row
+        if not trials:  # of a single row or cluster
             nothing = compare(np.empty((1, 0)))[0] | {"learnt_rows": 0, "judged_rows": 0}
             judged = {each.method: {"method": each.method, **nothing} for each in last}
         in_order = {each.method: judged[each.method] for each in candidates if each.method in judged}

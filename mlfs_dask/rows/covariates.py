@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -523,22 +523,40 @@ def count_clusters(source: RowSource, column: RowColumn) -> ClusterSizes:
     DataError
         If a value is missing.
     """
-    G, whole, row = len(column.categories or ()), source.all_rows, 0
+    G = len(column.categories or ())
     sizes, first, last = np.zeros(G, np.int64), np.full(G, source.profile.n), np.full(G, -1)
+    for row, codes in _codes_in_parts(source, column):
+        numbers = np.arange(row, row + len(codes))
+        sizes += np.bincount(codes, minlength=G)
+        np.minimum.at(first, codes, numbers)
+        np.maximum.at(last, codes, numbers)
+    begins, ends = np.sort(first[sizes > 0]), np.sort(last[sizes > 0])
+    # Just before the last row of a cluster, all clusters that began before that row and did not end are there.
+    together = np.searchsorted(begins, ends, side="right") - np.arange(len(ends))
+    return ClusterSizes(sizes, int(together.max(initial=0)))
+
+
+def clusters_of_rows(source: RowSource, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """Return the numbers of the clusters of some rows, ascending; None without clusters."""
+    if source.clusters is None:
+        return None
+    pieces = []
+    for row, codes in _codes_in_parts(source, source.clusters):
+        low, high = np.searchsorted(rows, (row, row + len(codes)))
+        pieces.append(codes[rows[low:high] - row])
+    return np.concatenate([np.empty(0, np.int64), *pieces])
+
+
+def _codes_in_parts(source: RowSource, column: RowColumn) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield the number of a row, and the category codes of the rows from it on."""
+    whole, row = source.all_rows, 0
     for start in range(whole.start, whole.stop, _ROWS_AT_ONCE):
         stop, inside = min(start + _ROWS_AT_ONCE, whole.stop), whole.inside
         if isinstance(inside, np.ndarray):
             inside = inside[np.searchsorted(inside, start) : np.searchsorted(inside, stop)] - start
         codes = column.codes(RowSpan(start, stop, inside, row))
-        numbers = np.arange(row, row + len(codes))
-        sizes += np.bincount(codes, minlength=G)
-        np.minimum.at(first, codes, numbers)
-        np.maximum.at(last, codes, numbers)
+        yield row, codes
         row += len(codes)
-    begins, ends = np.sort(first[sizes > 0]), np.sort(last[sizes > 0])
-    # Just before the last row of a cluster, all clusters that began before that row and did not end are there.
-    together = np.searchsorted(begins, ends, side="right") - np.arange(len(ends))
-    return ClusterSizes(sizes, int(together.max(initial=0)))
 
 
 class DeterminingColumn(NamedTuple):

@@ -11,6 +11,7 @@ import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
+from scipy import stats
 
 import mlfs_dask as mlfs
 from mlfs_dask.errors import DataError, UsageError
@@ -65,9 +66,11 @@ def test_pairs_are_those_of_the_score_test_of_estimating_equations(adjusted):
         assert 12 * t**2 / (11 + t**2) == pytest.approx(expected, rel=1e-6)
         assert table[f, label]["test"] == "t of clusters"
         full = np.column_stack([design, Y[:, label]])[known].astype(float)
-        linear = sm.OLS(X[known, f], full).fit(cov_type="cluster", cov_kwds={"groups": donor[known], "use_t": True})
+        linear = sm.OLS(X[known, f], full).fit(
+            cov_type="cluster", cov_kwds={"groups": donor[known], "use_correction": False}
+        )
         assert table[f, label]["effect"] == pytest.approx(linear.params[-1])
-        assert table[f, label]["standard_error"] == pytest.approx(linear.bse[-1])
+        assert table[f, label]["standard_error"] == pytest.approx(linear.bse[-1] * np.sqrt(12 / 11))
 
 
 def test_numeric_targets_are_tested_by_clusters_too():
@@ -212,3 +215,30 @@ def test_a_column_that_nearly_determines_labels_is_named():
         fit(ask("br-cc", 2, pairs="all"), source)
     for options in ({"clusters": "donor", "pairs": "all"}, {"strata": "donor", "pairs": "all"}, {}):
         fit(ask("br-cc", 2, **options), source)  # warnings are errors
+
+
+def test_pairs_within_donors_are_those_of_the_paired_t_test():
+    rng = np.random.default_rng(9)
+    donor, Y = np.repeat(np.arange(30), 2), np.tile([0, 1], 30)[:, np.newaxis]
+    X = rng.normal(size=(60, 3)) + 2 * rng.normal(size=(30, 3))[donor] + Y / 2
+    paired = stats.ttest_rel(X[1::2], X[::2])
+    for options in ({"covariates": donor.astype(str)}, {"strata": donor, "clusters": donor}):
+        table = mlfs.BRCC(n_features_to_select=1, pairs="all").fit(X, Y, **options).pairs_
+        np.testing.assert_allclose(table["statistic"], paired.statistic)
+        np.testing.assert_allclose(table["p_value"], paired.pvalue)
+        np.testing.assert_allclose(table["effect_low"], paired.confidence_interval().low)
+
+
+def test_auto_judges_rows_of_other_clusters():
+    """A feature that tells the donor tells the labels of the donor's other rows, and of no other donor."""
+    rng = np.random.default_rng(10)
+    donor = np.repeat(np.arange(40), 15)
+    Y = (rng.random((40, 3)) < 0.5)[donor]
+    X = rng.normal(size=(40, 12))[donor] + 0.01 * rng.normal(size=(600, 12))
+    precision = []
+    for clusters in (None, donor):
+        selector = mlfs.AutoSelector(n_features_to_select=4, candidates="br-cc,fisher", random_state=0, budget=1e9)
+        extra = selector.fit(X, Y, clusters=clusters).report_.extra
+        precision.append(max(row["average_precision"] for row in extra["judged"]))
+    assert precision[0] > 0.95
+    assert precision[1] < 0.85
