@@ -27,10 +27,10 @@ from real_sets import markdown
 from mlfs_dask.errors import DataError
 from mlfs_dask.selection.estimator import get_estimator
 
-Drawn = tuple[NDArray[np.float64], NDArray[np.int8], "NDArray[np.int64] | None"]
+Drawn = tuple[NDArray[np.float64], NDArray[np.int8], dict[str, NDArray[np.int64]]]
 
-#: How pairs are tested; "shuffles": the number that is kept follows from shuffled labels.
-CONTROLS = ("bh", "by", "holm", "partial", "knockoffs", "shuffles", "chi2")
+#: How pairs are tested; "shuffles": the number that is kept follows from shuffled labels; "aggregate": pseudobulk.
+CONTROLS = ("bh", "by", "holm", "partial", "knockoffs", "shuffles", "chi2", "aggregate")
 
 
 def labels(rng: np.random.Generator, n: int, *shares: float) -> NDArray[np.int8]:
@@ -42,7 +42,7 @@ def strata(rng: np.random.Generator) -> Drawn:
     batch = np.arange(2000) % 4
     share = np.where(batch == 0, 0.3, 0.01)[:, np.newaxis]
     X = (rng.random((2000, 60)) < share).astype(float)
-    return X, (rng.random((2000, 5)) < share).astype(np.int8), batch
+    return X, (rng.random((2000, 5)) < share).astype(np.int8), {"strata": batch}
 
 
 def spread(rng: np.random.Generator) -> Drawn:
@@ -50,13 +50,13 @@ def spread(rng: np.random.Generator) -> Drawn:
     batch = np.arange(2000) % 4
     X = rng.standard_normal((2000, 60)) * np.where(batch == 0, 10.0, 1.0)[:, np.newaxis] + batch[:, np.newaxis]
     share = np.where(batch == 0, 0.5, 0.05)[:, np.newaxis]
-    return X, (rng.random((2000, 5)) < share).astype(np.int8), batch
+    return X, (rng.random((2000, 5)) < share).astype(np.int8), {"strata": batch}
 
 
 def spikes(rng: np.random.Generator, n: int = 500, share: float = 0.05) -> Drawn:
     """Features -1, 0, +1 of which 2 % are not 0; labels of 5 % of 500 rows."""
     X = (rng.random((n, 60)) < 0.02) * rng.choice([-1.0, 1.0], (n, 60))
-    return X, labels(rng, n, *[share] * 5), None
+    return X, labels(rng, n, *[share] * 5), {}
 
 
 def rare_spikes(rng: np.random.Generator) -> Drawn:
@@ -72,22 +72,39 @@ def hashing(rng: np.random.Generator) -> Drawn:
     bucket, sign = rng.integers(0, 60, vocabulary), rng.choice([-1.0, 1.0], vocabulary)
     for b in range(60):
         X[:, b] = counts[:, bucket == b] @ sign[bucket == b]
-    return X, labels(rng, n, 0.01, 0.02, 0.03, 0.04, 0.05), None
+    return X, labels(rng, n, 0.01, 0.02, 0.03, 0.04, 0.05), {}
 
 
 def log_normal(rng: np.random.Generator) -> Drawn:
     """Log-normal features of 500 rows; labels of 2 to 50 %."""
-    return rng.lognormal(sigma=1.5, size=(500, 60)), labels(rng, 500, 0.02, 0.05, 0.1, 0.3, 0.5), None
+    return rng.lognormal(sigma=1.5, size=(500, 60)), labels(rng, 500, 0.02, 0.05, 0.1, 0.3, 0.5), {}
 
 
-def clusters(rng: np.random.Generator) -> Drawn:
-    """20 donors of 100 rows, features with an intraclass correlation of .1, labels of donors: rows go together."""
+def donors(rng: np.random.Generator) -> Drawn:
+    """20 donors of 100 rows, features with an intraclass correlation of .1, labels of donors."""
     donor = np.repeat(np.arange(20), 100)
     X = np.sqrt(0.1) * rng.standard_normal((20, 60))[donor] + np.sqrt(0.9) * rng.standard_normal((2000, 60))
-    return X, labels(rng, 20, *[0.4] * 5)[donor], None
+    return X, labels(rng, 20, *[0.4] * 5)[donor], {"clusters": donor}
 
 
-LAWS = {law.__name__: law for law in (strata, spread, spikes, rare_spikes, hashing, log_normal, clusters)}
+def donors_unnamed(rng: np.random.Generator) -> Drawn:
+    """The same, with rows taken for independent."""
+    return *donors(rng)[:2], {}
+
+
+def visits(rng: np.random.Generator) -> Drawn:
+    """200 patients of 1 to 19 rows, log-normal features with an intraclass correlation of .3, labels that change."""
+    patient = np.repeat(np.arange(200), rng.integers(1, 20, 200))
+    n = len(patient)
+    X = np.exp(np.sqrt(0.3) * rng.standard_normal((200, 60))[patient] + np.sqrt(0.7) * rng.standard_normal((n, 60)))
+    share = rng.beta(0.5, 2, (200, 5))[patient]
+    return X, (rng.random((n, 5)) < share).astype(np.int8), {"clusters": patient}
+
+
+LAWS = {
+    law.__name__: law
+    for law in (strata, spread, spikes, rare_spikes, hashing, log_normal, donors, donors_unnamed, visits)
+}
 
 #: Share of the rows in which a planted feature follows its label: about half of the planted ones are found.
 PLANTED = {"strata": 0.15, "spread": 0.18, "spikes": 0.5, "rare_spikes": 0.12, "hashing": 0.25, "log_normal": 0.35}
@@ -121,16 +138,18 @@ def kept(law: str, control: str, seed: int, planted: bool) -> tuple[float, float
     With planted features: the share of these that it keeps, and the share of others among what it keeps.
     """
     rng = np.random.default_rng([seed, 11])
-    X, Y, batch = LAWS[law](rng)
+    X, Y, columns = LAWS[law](rng)
     if planted:
-        plant(rng, X, Y, batch, PLANTED[law])
-    asked: dict[str, Any] = {} if control in ("shuffles", "chi2") else {"control": control}
-    if control == "chi2":
+        plant(rng, X, Y, columns.get("strata"), PLANTED[law])
+    asked: dict[str, Any] = {} if control == "shuffles" else {"control": control}
+    if control in ("chi2", "aggregate"):
         asked = {"control": "bh"}
+    if control == "aggregate":
+        asked["aggregate"] = "mean"
     selector = get_estimator("chi2" if control == "chi2" else "br-cc")("auto", random_state=seed, **asked)
     with warnings.catch_warnings(action="ignore"):  # labels of too few rows are left out
         try:
-            support = selector.fit(X, Y, strata=batch).support_
+            support = selector.fit(X, Y, **columns).support_
         except DataError as error:
             if "no feature" not in str(error):
                 raise
@@ -141,7 +160,7 @@ def kept(law: str, control: str, seed: int, planted: bool) -> tuple[float, float
         if control in ("shuffles", "knockoffs"):
             return number, np.nan
         tested = get_estimator("chi2" if control == "chi2" else "br-cc")(1, pairs="all", **asked)
-        table = tested.fit(X, Y, strata=batch).pairs_
+        table = tested.fit(X, Y, **columns).pairs_
     p = table["p_value"].to_numpy()
     return number, float(np.mean(p[~np.isnan(p)] < 0.05))
 
@@ -157,7 +176,10 @@ def main() -> None:
     results: dict[str, Any] = json.loads(options.results.read_text()) if options.results.exists() else {}
     rows = results.setdefault("planted" if options.planted else "null", {})
     for law in PLANTED if options.planted and options.laws == list(LAWS) else options.laws:
+        clustered = "clusters" in LAWS[law](np.random.default_rng(0))[2]
         for control in options.controls:
+            if (control == "aggregate" and law != "donors") or (clustered and control in ("partial", "knockoffs")):
+                continue  # labels vary within clusters, or there are none; tests that take none
             told = np.array([kept(law, control, seed, options.planted) for seed in range(options.runs)])
             first, second = told.mean(axis=0).tolist()
             if options.planted:
