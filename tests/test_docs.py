@@ -120,6 +120,33 @@ def test_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Path("chosen.csv").read_text().count("\n") == 1797 + 1
 
 
+def test_the_commands_beside_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command of the page runs on a file with the columns that the page names."""
+    import anndata
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    donor = np.repeat(np.arange(20), 30)
+    disease = (np.arange(20) % 2)[donor]
+    X = np.log1p(rng.poisson(1 + disease[:, np.newaxis] * (np.arange(30) < 5), (600, 30))).astype(np.float32)
+    columns: dict[str, Any] = {"disease": disease, "treated": (np.arange(20) // 2 % 2)[donor]}
+    columns |= {
+        "dose": X[:, 0] + rng.normal(size=600),
+        "age": rng.uniform(20, 80, 600),
+        "weight": rng.uniform(1, 3, 600),
+    }
+    columns |= {"donor": [f"d{i}" for i in donor], "batch": [f"b{i}" for i in rng.integers(0, 3, 600)]}
+    names = [f"c{i}" for i in range(600)]
+    monkeypatch.chdir(tmp_path)
+    anndata.AnnData(X, obs=pd.DataFrame(columns, index=names)).write_h5ad("cells.h5ad")
+    commands = re.findall(r"^mlfs .*$", (DOCS / "explanation" / "peers.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(commands) > 10
+    for command in commands:
+        mlfs(*shlex.split(command)[1:])
+    assert len(pd.read_csv("effects/pairs.csv")) == 60
+    assert len(pd.read_parquet("pseudobulk/pairs.parquet")) == 60
+
+
 @pytest.mark.parametrize("path", sorted((DOCS / "comparisons").glob("*.yaml")), ids=lambda path: path.stem)
 def test_comparisons_have_what_the_papers_print(path: Path) -> None:
     """Every method and data set of a printed figure is in the batch file, and every metric in its protocol."""
