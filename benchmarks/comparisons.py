@@ -5,7 +5,9 @@
 Runs `docs/comparisons/NAME.yaml` on the sets that are named, or on all of the file, and goes on where it was
 interrupted. Prints a table for every metric of the paper: our mean over splits and k, and its printed figure in
 brackets. --write puts our figures into docs/comparisons/ours.csv, and draws the picture of docs/explanation from it
-and from the printed ones. `mlfs compare` of the batch folder, which is named at the end, has the tests over data sets.
+and from the printed ones. The last table has, from these two files, the place of the paper's own method among those
+compared with, the least and the largest figure of any, and Spearman's correlation of printed figures and ours over
+methods. `mlfs compare` of the batch folder, which is named at the end, has the tests over data sets.
 Data sets are read from $MLFS_DATA.
 """
 
@@ -34,10 +36,11 @@ PANELS = {
 }
 
 
-def read_plan(name: str, sets: list[str] | None, folder: Path) -> dict[str, Any]:
+def read_plan(name: str, sets: list[str] | None, without: list[str], folder: Path) -> dict[str, Any]:
     """The plan of a comparison on stores in the folder."""
     plan: dict[str, Any] = yaml.safe_load((DOCS / "comparisons" / f"{name}.yaml").read_text())
     names = [Path(store).stem for store in plan["stores"]]
+    plan["methods"] = [method for method in plan["methods"] if method not in without]
     plan["stores"] = [make_store(each, folder) for each in names if sets is None or each in sets]
     return plan
 
@@ -73,6 +76,25 @@ def tables(ours: pd.Series) -> dict[str, str]:
     return found
 
 
+def ranks() -> str:
+    """A table of where the paper's own method stands among the methods compared with, as printed and here."""
+    both = pd.concat([read_figures("printed"), read_figures("ours")], axis=1, keys=["printed", "ours"]).dropna()
+    rows = []
+    for (comparison, metric, name), part in both.groupby(level=[0, 1, 2], sort=False):
+        title = next((key for key in PANELS if key.partition(" ")[0] == comparison.partition(" ")[0]), "")
+        if metric != PANELS[title][1]:
+            continue
+        own, rising = PANELS[title][2:]
+        values = part.droplevel([0, 1, 2])
+        values = values[~values.index.str.startswith(f"{own}-") & (values.index != "all")]
+        places = values.rank(ascending=not rising, method="min").loc[own].astype(int)
+        spans = [f"{values[of].min():.3f}–{values[of].max():.3f}" for of in ("printed", "ours")]
+        order = values["printed"].corr(values["ours"], method="spearman") if values["ours"].nunique() > 1 else 0.0
+        own_places = [f"{places[of]} of {len(values)}" for of in ("printed", "ours")]
+        rows.append([comparison, metric, name, *own_places, *spans, f"{order:.2f}"])
+    return markdown(["comparison", "metric", "set", "printed", "here", "span printed", "here", "order"], rows)
+
+
 def draw(path: Path) -> None:
     """A panel a paper, a point a data set and method: the printed figure, and ours above or below it."""
     import matplotlib.pyplot as plt
@@ -103,11 +125,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=sorted(path.stem for path in (DOCS / "comparisons").glob("*.yaml")))
     parser.add_argument("--sets", help="names, with commas between them")
+    parser.add_argument("--without", default="", help="methods to leave out, with commas between them")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-comparisons"))
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    plan = read_plan(arguments.name, arguments.sets and arguments.sets.split(","), arguments.folder)
+    plan = read_plan(
+        arguments.name, arguments.sets and arguments.sets.split(","), arguments.without.split(","), arguments.folder
+    )
     batch = arguments.folder / arguments.name
     ours = our_figures(arguments.name, mlfs.run_batch(plan, batch, resume=batch.exists()).results)
     for name, table in tables(ours).items():
@@ -115,7 +140,7 @@ def main() -> None:
     if arguments.write:
         ours.round(4).combine_first(read_figures("ours")).to_csv(FIGURES / "ours.csv")
         draw(DOCS / "explanation" / "comparisons.png")
-    print(f"\n{batch}")
+    print(f"\n{ranks()}\n\n{batch}")
 
 
 if __name__ == "__main__":

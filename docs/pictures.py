@@ -145,6 +145,37 @@ def choosing_ranks() -> Figure:
     return critical_differences(test, average, title="", styles=Styles(styles), control=False, name="choosing-ranks")
 
 
+def choosing_small() -> Figure:
+    """Quality and cost of every method on small sets, the best first."""
+    rows = pd.read_csv(RESULTS / "choosing.csv").query("table == 'small'")
+    values = rows.pivot(index="method", columns="dataset", values="average_precision")
+    gains = 100 * (values - values.loc["random"])
+    gains = gains.drop(index="random")
+    gains = gains.loc[gains.mean(axis=1).sort_values().index]
+    seconds = rows.groupby("method")["seconds"].mean()[gains.index]
+    places = range(len(gains))
+
+    def draw(axes: Axes) -> None:
+        for mark, name in zip("ov^sD", gains, strict=False):
+            axes.scatter(gains[name], places, s=13, marker=mark, label=name, c="#9aa5b1", lw=0)
+        axes.scatter(gains.mean(axis=1), places, s=26, c="#0072b2", label="mean")
+        axes.axvline(0, color="#1d2430", lw=1)
+        axes.set_yticks(places, gains.index, fontsize=7.5)
+        axes.set_ylim(-1, len(gains))
+        axes.set_xlabel("points of average precision over random features")
+        axes.grid(axis="y", lw=0.3)
+        axes.legend(fontsize=7.5, loc="lower right")
+        cost = axes.inset_axes((1.02, 0, 0.35, 1), sharey=axes)
+        cost.barh(places, seconds, color="#00805e", height=0.6)
+        cost.set_xscale("log")
+        plain_numbers(cost.xaxis)
+        cost.tick_params(labelleft=False)
+        cost.set_xlabel("CPU seconds of a fit")
+        cost.grid(axis="y", lw=0.3)
+
+    return Figure("choosing-small", "", "", "", gains, draw, size=(7.5, 9.5))
+
+
 def rows_of(name: str) -> dict[str, dict[str, Any]]:
     """Results of a benchmark by its row."""
     found: dict[str, dict[str, Any]] = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
@@ -245,6 +276,7 @@ def precision() -> Figure:
 PICTURES: dict[str, Callable[[], Figure | list[Figure]]] = {
     "explanation/choosing-cost": choosing_cost,
     "explanation/choosing-ranks": choosing_ranks,
+    "explanation/choosing-small": choosing_small,
     "reference/growth": lambda: [
         growth("reading_seconds", "seconds of a reading", logarithmic=True),
         growth("peak_worker_MiB", "peak of a worker, MiB", logarithmic=False),

@@ -310,7 +310,13 @@ def test_the_pictures_are_drawn_from_what_the_repository_has(tmp_path: Path) -> 
 
     pictures = runpy.run_path(str(DOCS / "pictures.py"))["PICTURES"]
     assert all((DOCS / f"{name}.png").exists() for name in pictures)
-    for name in ("explanation/choosing-cost", "explanation/choosing-ranks", "reference/growth", "reference/anchors"):
+    for name in (
+        "explanation/choosing-cost",
+        "explanation/choosing-ranks",
+        "explanation/choosing-small",
+        "reference/growth",
+        "reference/anchors",
+    ):
         write_figure(pictures[name](), tmp_path / "picture.png")
         assert (tmp_path / "picture.png").stat().st_size > 10_000
 
