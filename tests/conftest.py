@@ -159,6 +159,7 @@ SMALL_GATES = {
     "GROUP_ROWS": 7,
     "TILE_VALUES": 40,
     "VALUES_AT_ONCE": 50,
+    "RANK_BYTES": 2000,
     "GRAM_ROWS": 2,
     "LAPLACIAN_VALUES": 60,
     "QUERY_ROWS": 5,

@@ -17,6 +17,9 @@ TILE_VALUES = 2**17
 #: Values of a kernel's temporary array: 8 MiB of float64.
 VALUES_AT_ONCE = 2**20
 
+#: Bytes of the values of features that are gathered for ranks in one pass.
+RANK_BYTES = 2**29
+
 #: Rows of a Gram matrix updated at once from sparse blocks.
 GRAM_ROWS = 256
 

@@ -33,12 +33,33 @@ _FLAT = 1e-3
 _NEGLIGIBLE = 1e-17
 
 #: Names of effects, with their numbers.
-EFFECTS = ("log odds ratio", "difference of means", "information", "information, trend", "partial slope", "slope")
-LOG_ODDS, DIFFERENCE, INFORMATION, TREND, PARTIAL_SLOPE, SLOPE = range(len(EFFECTS))
+EFFECTS = (
+    "log odds ratio",
+    "difference of means",
+    "information",
+    "information, trend",
+    "partial slope",
+    "slope",
+    "rank-biserial",
+    "log odds per unit",
+)
+LOG_ODDS, DIFFERENCE, INFORMATION, TREND, PARTIAL_SLOPE, SLOPE, RANK_BISERIAL, LOG_ODDS_PER_UNIT = range(len(EFFECTS))
 
 #: Names of tests, with their numbers.
-TESTS = ("t", "exact", "z within strata", "CMH", "G", "Pearson", "partial t", "knockoffs", "t of clusters")
-T, EXACT, WITHIN, CMH, G, PEARSON, PARTIAL_T, KNOCKOFFS, CLUSTERED = range(len(TESTS))
+TESTS = (
+    "t",
+    "exact",
+    "z within strata",
+    "CMH",
+    "G",
+    "Pearson",
+    "partial t",
+    "knockoffs",
+    "t of clusters",
+    "rank sum",
+    "logistic score",
+)
+T, EXACT, WITHIN, CMH, G, PEARSON, PARTIAL_T, KNOCKOFFS, CLUSTERED, RANK_SUM, LOGISTIC = range(len(TESTS))
 
 
 class PairTests(NamedTuple):
@@ -272,6 +293,31 @@ def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
     n_rows, with_label = np.asarray(sums.n), np.asarray(sums.positives)
     p = p_of_order(order)
     return PairTests(n_rows, with_label, effect, statistic, p, order, corrected, kind, test, error, freedom)
+
+
+def rank_effects(tests: PairTests) -> PairTests:
+    """Return tests of midranks with the rank-biserial correlation 2 A − 1, A being the area under the ROC curve.
+
+    References
+    ----------
+    J. A. Hanley, B. J. McNeil, "The meaning and use of the area under a receiver operating characteristic (ROC) curve",
+    Radiology 143 (1982) 29-36, doi:10.1148/radiology.143.1.7063747, for the standard error.
+    """
+    effect = tests.effect * 2 / np.maximum(tests.n, 1)
+    area, n_in, n_out = (1 + effect) / 2, tests.positives, tests.n - tests.positives
+    with np.errstate(divide="ignore", invalid="ignore"):
+        both_in, both_out = area / (2 - area), 2 * area**2 / (1 + area)
+        variance = area * (1 - area) + (n_in - 1) * (both_in - area**2) + (n_out - 1) * (both_out - area**2)
+        error = 2 * np.sqrt(np.maximum(variance, 0.0) / (n_in * n_out))
+    return tests._replace(effect=effect, error=error, kind=np.array(RANK_BISERIAL), test=np.array(RANK_SUM))
+
+
+def logistic_effects(tests: PairTests, score: Array, variance: Array) -> PairTests:
+    """Return score tests with the first step of a logistic regression from no effect: the score by its variance."""
+    tested = ~np.isnan(tests.effect)
+    effect, error = (quotient(value, variance) for value in (score, np.sqrt(variance)))
+    effect, error = (np.where(tested, value, np.nan) for value in (effect, error))
+    return tests._replace(effect=effect, error=error, kind=np.array(LOG_ODDS_PER_UNIT), test=np.array(LOGISTIC))
 
 
 def _cluster_tests(sums: Sums, clusters: ClusterSums, effect: Array, spread: Array) -> PairTests:

@@ -62,7 +62,7 @@ from mlfs_dask.typing import Array
 #: Parameters that do not affect scores.
 _AFTER_SCORES = (
     *("n_features_to_select", "keep", "exclude", "pairs", "per_label", "min_labels", "control"),
-    *("log_base", "pseudocount", "direction"),
+    *("log_base", "pseudocount", "direction", "pair_test"),
     *("start_", "prune", "redundancy", "groups", "group_by"),
 )
 

@@ -22,6 +22,7 @@ from mlfs_dask.selectors.costs import Names, Readings
 from mlfs_dask.selectors.pairs import (
     CLUSTERS,
     PAIR_TESTS,
+    RANKS,
     SORTED_PAIRS,
     Control,
     CountTests,
@@ -32,6 +33,7 @@ from mlfs_dask.selectors.pairs import (
 )
 from mlfs_dask.selectors.scores import SHOWN
 from mlfs_dask.statistics.clusters import cluster_scores
+from mlfs_dask.statistics.ranks import rank_sums
 from mlfs_dask.typing import Array
 
 #: Bits of a float64 outside of its bin number, which has nine bits of the mantissa.
@@ -435,10 +437,14 @@ def run_tests(question: PairQuestion, readings: Readings, features: NDArray[np.i
     if unknown.any() and source.unknown_labels is None:
         raise UnknownLabelsFound(np.flatnonzero(unknown))
     gram = [results.pop(1)] if question.given_others else []
-    tests = SumTests(source, results)
+    tests = SumTests(source, results, question.test)
     if question.clusters:
         (sums,) = readings.run(CLUSTERS, cluster_scores(source, tests.unadjusted, tests.adjustment))
         tests.add_clusters(sums)
+    if question.test == "rank":
+        ranks, records = rank_sums(source, readings.resources, RANKS)
+        readings.records += records
+        tests.add_ranks(ranks)
     counts = question.rows is not None and (tests.like_counts or (tests.whole and question.log_base is not None))
     warnings: list[Warning] = [UserWarning(_counts_text(question))] if counts else []
     if not gram:

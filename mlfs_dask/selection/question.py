@@ -33,7 +33,15 @@ from mlfs_dask.selection.redundancy import part_size, planned_reading
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Asked, Cost, Names, Plan, Reading, project, require_driver
-from mlfs_dask.selectors.pairs import AGGREGATE, CLUSTERS, PAIR_TESTS, PairQuestion, pair_statistics, pairs_workspace
+from mlfs_dask.selectors.pairs import (
+    AGGREGATE,
+    CLUSTERS,
+    PAIR_TESTS,
+    RANKS,
+    PairQuestion,
+    pair_statistics,
+    pairs_workspace,
+)
 from mlfs_dask.selectors.parameters import Param, Parameter, is_number, read_parameter
 from mlfs_dask.selectors.scores import AUTO, count_kept
 from mlfs_dask.statistics.clusters import cluster_scores, cluster_totals
@@ -41,6 +49,7 @@ from mlfs_dask.statistics.counts import CodeTests
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram
 from mlfs_dask.statistics.missing import FILL_READING, fill_values
 from mlfs_dask.statistics.products import LabelProducts, label_products
+from mlfs_dask.statistics.ranks import rank_passes, rank_sums_size, rank_workspace
 from mlfs_dask.statistics.targets import TARGETS, TargetSums
 from mlfs_dask.statistics.write_rows import RowSink
 from mlfs_dask.storage.subset_spec import list_columns
@@ -102,6 +111,13 @@ class Question:
     per_label: Annotated[
         int | None, Param("Number of most significant features to keep for every label, by the tests of pairs.")
     ] = None
+    pair_test: Annotated[
+        Literal["t", "rank", "logistic"],
+        Param(
+            'Test of a pair. "t": of means, or of the counts of a method that counts. "rank": rank sums (Wilcoxon), '
+            'for skewed features. "logistic": score test of a logistic regression of the label on the feature.'
+        ),
+    ] = "t"
     direction: Annotated[
         Literal["both", "up", "down"],
         Param(
@@ -265,7 +281,8 @@ class Question:
         tested = self.is_auto or self.pair_question is not None
         self._require_effect("fdr", tested, parameter("n_features_to_select", AUTO), parameter("pairs"))
         asked = (*map(parameter, ("pairs", "per_label", "min_labels", "control")),)
-        self._require_effect("direction", self.pair_question is not None, *asked)
+        for name in ("direction", "pair_test"):
+            self._require_effect(name, self.pair_question is not None, *asked)
         for name in ("log_base", "pseudocount"):
             self._require_effect(name, self.pairs is not None, parameter("pairs"))
         if self.weights is not None and not self.method.takes_weights:
@@ -344,6 +361,7 @@ class Question:
             log_base=self._log_base,
             pseudocount=self.pseudocount,
             clusters=self.clusters is not None or self.weight_kind == "survey",
+            test=self.pair_test,
             direction=self.direction,
         )
 
@@ -653,6 +671,8 @@ class Question:
                 f"knockoffs give no p-values, of which {parameter('min_labels')} is made\n  cure: choose "
                 f"{parameter('control', 'partial')}"
             )
+        if pairs is not None and pairs.test != "t":
+            self._refuse_for_test(source, pairs)
         if pairs is not None and source.strata is not None and pairs.given_others:
             raise UsageError(
                 f"{method.method} counts in strata, of which nothing is tested given the other features\n  cure: "
@@ -691,6 +711,27 @@ class Question:
             f"{method.method} cannot be adjusted for covariates: its scores do not follow from means and products "
             f"alone\n  cure: {cure}take a method whose scores do (mlfs methods tells which), as br-cc, anova-f or mddm"
         )
+
+    def _refuse_for_test(self, source: RowSource, pairs: PairQuestion) -> None:
+        """Refuse rows and tests that rank tests or logistic regression do not support.
+
+        Raises
+        ------
+        UsageError
+        """
+        refused = {
+            f"given the other features ({parameter('control', pairs.control)})": pairs.given_others,
+            "within strata": source.strata is not None or self.strata is not None,
+            "of clusters of rows, or of weights of a survey": pairs.clusters,
+            "of numeric targets": source.profile.numeric,
+            "of weighted rows": source.weights is not None and pairs.test == "rank",
+            "adjusted for covariates": source.covariates is not None,
+        }
+        for what in (what for what, refuses in refused.items() if refuses):
+            raise UsageError(
+                f"{parameter('pair_test', pairs.test)} has no tests {what}\n  cure: choose "
+                f"{parameter('pair_test', 't')}"
+            )
 
     # ------------------------------------------------------------------ costs
 
@@ -917,6 +958,10 @@ def _with_pairs(cost: Cost, view: Profile | RowSource, pairs: PairQuestion, *, f
             index = 0
         if pairs.clusters:
             steps.insert(index + 1, Reading(CLUSTERS, (cluster_scores(view),)))
+        if pairs.test == "rank":
+            steps.insert(index + 1, Reading(RANKS, (), times=rank_passes(profile), workspace="ranks"))
+            sums += rank_sums_size(profile, len(unknown_labels(view)))
+            cost = replace(cost, sizes={**cost.sizes, "ranks": rank_workspace(profile)})
     after_first = 1 + next(i for i, step in enumerate(steps) if isinstance(step, Reading))
     for i, step in enumerate(steps[after_first:], start=after_first):
         workspace = step if isinstance(step, str) else step.workspace

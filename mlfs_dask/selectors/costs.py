@@ -334,7 +334,9 @@ class Asked:
     def tests_codes(self) -> bool:
         """True if pairs are tested from the counts that a method reads anyway."""
         pairs = self.pairs
-        return pairs is not None and not self.pairs_first and not pairs.given_others and not pairs.clusters
+        if pairs is None or self.pairs_first:
+            return False
+        return not (pairs.given_others or pairs.clusters) and pairs.test == "t"
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,9 @@ from mlfs_dask.blocks.pair_tests import (
     correlation_tests,
     kurtosis_of_share,
     law_within,
+    logistic_effects,
     p_of_order,
+    rank_effects,
     skewness_of_share,
 )
 from mlfs_dask.blocks.rounding import ROUNDING, SAME
@@ -35,10 +37,11 @@ from mlfs_dask.statistics.gram import GRAM_CAP, Gram
 from mlfs_dask.statistics.moments import FeatureShapes, Shapes
 from mlfs_dask.statistics.nonzeros import NonzeroCounts
 from mlfs_dask.statistics.products import LabelMoments, label_products
+from mlfs_dask.statistics.ranks import RankSums
 from mlfs_dask.typing import Array, join_terms, numbers
 
-#: Names of the pass for pairs alone, and of the passes for clusters.
-PAIR_TESTS, CLUSTERS, AGGREGATE = "tests of pairs", "clusters", "rows of clusters"
+#: Names of the pass for pairs alone, of the passes for clusters, and of those for ranks.
+PAIR_TESTS, CLUSTERS, AGGREGATE, RANKS = "tests of pairs", "clusters", "rows of clusters", "ranks"
 
 
 #: P-values up to which all are held and sorted. Of more they are counted in bins of 0.2 % of their value, whose upper
@@ -81,6 +84,8 @@ class PairQuestion:
         Number added to both means of a fold change.
     clusters : bool
         True if rows have clusters.
+    test : {"t", "rank", "logistic"}
+        Test of a pair.
     direction : {"both", "up", "down"}
         Sign of the pairs that count as associated.
     """
@@ -94,6 +99,7 @@ class PairQuestion:
     log_base: float | None = None
     pseudocount: float = 1e-9
     clusters: bool = False
+    test: Literal["t", "rank", "logistic"] = "t"
     direction: Literal["both", "up", "down"] = "both"
 
     @property
@@ -169,6 +175,8 @@ class SumTests:
     source : RowSource
     results : sequence
         Of `pair_statistics`, without X'X.
+    test : {"t", "rank", "logistic"}
+        Test of a pair; "rank" needs `add_ranks`.
 
     Attributes
     ----------
@@ -183,8 +191,9 @@ class SumTests:
         Labels that may have unknown entries.
     """
 
-    def __init__(self, source: RowSource, results: Any) -> None:
+    def __init__(self, source: RowSource, results: Any, test: Literal["t", "rank", "logistic"] = "t") -> None:
         moments, *shapes = results
+        self._test = test
         self.unknown: NDArray[np.int64] = unknown_labels(source)
         adjustment: Adjustment | None = shapes.pop() if source.covariates is not None else None
         self._targets = source.targets if source.profile.numeric else None
@@ -225,6 +234,12 @@ class SumTests:
         """Test by sums over clusters from now on."""
         self._clusters = clusters
 
+    def add_ranks(self, ranks: RankSums) -> None:
+        """Test midranks in place of values from now on."""
+        self._sums = self._sums._replace(products=ranks.products, m2=ranks.m2)
+        none = np.zeros((1, self.shape[1]))
+        self._features = none, none > 0, ranks.skewness, ranks.kurtosis
+
     @property
     def sums(self) -> Sums:
         """Arrays that broadcast to (q, d)."""
@@ -242,6 +257,11 @@ class SumTests:
         """Return `correlation_tests`; of numeric targets with the slope on the feature, in the target's unit."""
         sums, law = self._terms(labels, features)
         tests = correlation_tests(sums, law)
+        if self._test == "rank":
+            return rank_effects(tests)
+        if self._test == "logistic":
+            assert law.variance is not None
+            return logistic_effects(tests, sums.products, law.variance)
         if self._targets is None:
             return tests
         effect = quotient(sums.products, sums.m2) * self._targets.scale[labels]
@@ -307,11 +327,16 @@ class SumTests:
                 of_labels = skewness_of_share(share), kurtosis_of_share(share)
             else:
                 of_labels = self._targets.skewness[labels], self._targets.kurtosis[labels]
+            if self._test == "logistic":  # labels are independent draws, not shuffled ones
+                kurtosis = kurtosis + 3
             skewness, kurtosis = skewness * of_labels[0] / np.sqrt(n), kurtosis * of_labels[1] / n
-            if self._targets is not None:  # a test of a slope that needs no correction is t
+            if self._targets is not None or self._test == "rank":  # a test that needs no correction is t or normal
                 corrected = (np.abs(skewness) > SKEWED) | (kurtosis > PEAKED)
                 skewness, kurtosis = skewness * corrected, kurtosis * corrected
-        return sums, PairLaw(mean, zero_one, skewness, kurtosis)
+            variance = None
+            if self._test != "t":
+                variance = sums.m2 * sums.label_m2 / (n - (self._test == "rank"))
+        return sums, PairLaw(mean, zero_one, skewness, kurtosis, variance)
 
     def _law_within(self, sums: Sums, mean: Array, zero_one: Any, labels: NDArray[np.intp], features: Any) -> PairLaw:
         """Return the law where labels are shuffled within strata; what covariates take of the variance is taken."""

@@ -1,5 +1,6 @@
 """Columns of the table of pairs: errors, intervals, means, shares of nonzero values, fold changes."""
 
+import json
 import warnings
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def expression(seed=0, n=150, q=3, unknown=False):
 
 def table_of(X, Y, method="br-cc", weights=None, **parameters):
     asked = {"n_features_to_select": 2, "pairs": "all", **parameters}
-    fit = {name: asked.pop(name) for name in ("covariates", "strata") if name in asked}
+    fit = {name: asked.pop(name) for name in ("covariates", "strata", "clusters") if name in asked}
     selector = get_estimator(method)(**asked)
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         selector.fit(X, Y, **fit, **({} if weights is None else {"sample_weight": weights}))
@@ -230,10 +231,10 @@ def test_weights_are_a_column_of_frequencies_or_of_a_survey(tmp_path):
     survey = weighted("--weight-kind", "survey")
     for (label, feature), pair in survey.iterrows():
         rows = (Y[:, label] >= 0) & (weights > 0)
-        model = sm.WLS(X[rows, feature], sm.add_constant(Y[rows, label]), weights=weights[rows]).fit(cov_type="HC1")
+        model = sm.WLS(X[rows, feature], sm.add_constant(Y[rows, label]), weights=weights[rows]).fit(cov_type="HC0")
         assert pair["effect"] == pytest.approx(model.params[1], rel=1e-9)
-        if label != 1:  # the known rows of the other have another sum of weights
-            assert pair["standard_error"] == pytest.approx(model.bse[1], rel=1e-9)
+        error = model.bse[1] * np.sqrt(rows.sum() / (rows.sum() - 1))
+        assert pair["standard_error"] == pytest.approx(error, rel=1e-9)
     with_many = table_of(X, Y, weights=weights * 100, weight_kind="survey").sort_index()
     np.testing.assert_allclose(with_many["p_value"], survey["p_value"])
     assert with_many["n"].loc[0].to_numpy() == pytest.approx(np.count_nonzero(weights))
@@ -247,3 +248,82 @@ def test_weights_are_a_column_of_frequencies_or_of_a_survey(tmp_path):
         refused = CliRunner().invoke(command, ["select", asked[0], store, "-k2", "-o", run, "--force", *asked[1:]])
         assert refused.exit_code == 2
         assert text in refused.stderr
+
+
+def ranked(x, y):
+    """U by the label's rows, and p, of known entries, as SciPy has them; without p where a label is constant."""
+    inside, outside = x[y == 1], x[y == 0]
+    tested = stats.mannwhitneyu(inside, outside, method="asymptotic", use_continuity=False)
+    return tested.statistic, tested.pvalue, len(inside) * len(outside)
+
+
+@pytest.mark.parametrize("gates", ["as they are", "small"])
+@pytest.mark.parametrize("put", ["dense", "sparse", "dask", "unknown"])
+def test_rank_tests_are_those_of_scipy(put, gates, request):
+    if gates == "small":
+        request.getfixturevalue("small_gates")
+    X, Y = expression(unknown=put == "unknown")
+    X[:, 4] = np.where(X[:, 4] > 0, 1, -1) * X[:, 3] ** 3  # negative and positive, with many zeros
+    X = np.column_stack([X, np.full(len(X), 2.0)])
+    given_X = {"sparse": sp.csr_array, "dask": lambda X: da.from_array(X, chunks=(40, 5))}.get(put, np.array)(X)
+    table = table_of(given_X, Y, pair_test="rank")
+    compared = 0
+    for (label, feature), pair in table.iterrows():
+        U, p, most = ranked(X[:, feature], Y[:, label])
+        if feature == 8:  # constant
+            assert np.isnan(pair["p_value"])
+            continue
+        assert pair["effect"] == pytest.approx(2 * U / most - 1, abs=1e-12)
+        assert 2 * stats.norm.sf(abs(pair["statistic"])) == pytest.approx(p, rel=1e-9)
+        if not pair["corrected"]:
+            assert pair["p_value"] == pytest.approx(p, rel=1e-9)
+            compared += 1
+        low, high = pair[["effect_low", "effect_high"]]
+        assert low < pair["effect"] < high
+    assert compared > 15
+    assert set(table["test"]) == {"rank sum"}
+    with_counts = table_of(given_X, Y, "chi2", pair_test="rank")
+    np.testing.assert_array_equal(with_counts["p_value"], table["p_value"])
+
+
+@pytest.mark.parametrize("rows", ["all", "unknown", "weighted"])
+def test_logistic_score_tests_are_those_of_statsmodels(rows):
+    X, Y = expression(unknown=rows == "unknown")
+    weights = np.random.default_rng(4).integers(0, 3, len(X)) if rows == "weighted" else None
+    table = table_of(X, Y, pair_test="logistic", weights=weights)
+    counted = np.ones(len(X), int) if weights is None else weights
+    for (label, feature), pair in table.iterrows():
+        known = np.repeat(np.arange(len(X)), counted * (Y[:, label] >= 0))
+        x, y = X[known, feature], Y[known, label]
+        null = sm.GLM(y, np.ones(len(y)), family=sm.families.Binomial()).fit()
+        chi2, p, _ = null.model.score_test(null.params, exog_extra=x[:, np.newaxis])
+        assert pair["statistic"] ** 2 == pytest.approx(float(np.squeeze(chi2)), rel=1e-6)
+        assert np.sign(pair["statistic"]) == np.sign(x[y == 1].mean() - x[y == 0].mean())
+        assert pair["p_value"] >= float(np.squeeze(p)) * (1 - 1e-6)  # the larger of it and the saddlepoint's
+        assert pair["effect"] / pair["standard_error"] == pytest.approx(pair["statistic"], rel=1e-9)
+    assert set(table["effect_kind"]) == {"log odds per unit"}
+
+
+def test_plans_count_the_passes_of_ranks_and_tests_refuse_what_they_have_not(tmp_path, monkeypatch):
+    from mlfs_dask.blocks import gates
+
+    X, Y = expression()
+    store = str(make_store(tmp_path / "store", X, Y))
+    monkeypatch.setattr(gates, "RANK_BYTES", 3000)
+    asked = ["br-cc", store, "-k2", "--pairs", "best:1", "--pair-test", "rank", "--json"]
+    commands = ["plan", *asked], ["select", *asked, "-o", str(tmp_path / "run")]
+    plan, run = (CliRunner().invoke(command, each) for each in commands)
+    assert plan.exit_code == run.exit_code == 0, plan.output + run.output
+    passes = 1 + -(-8 * 150 * 8 // 3000)
+    assert passes == json.loads(plan.stdout)["passes"] == json.loads(run.stdout)["passes"]
+    for refused, text in (
+        ({"control": "partial"}, r"pair_test='rank' has no tests given the other features \(control='partial'\)"),
+        ({"strata": Y[:, 0]}, "has no tests within strata"),
+        ({"clusters": np.arange(150) % 9}, "has no tests of clusters of rows"),
+        ({"weights": np.arange(150.0)}, "has no tests of weighted rows"),
+        ({"covariates": X[:, :1]}, "has no tests adjusted for covariates"),
+    ):
+        with pytest.raises(UsageError, match=text):
+            table_of(X, Y, pair_test="rank", **refused)
+    with pytest.raises(UsageError, match="pair_test changes nothing without pairs"):
+        table_of(X, Y, pairs=None, pair_test="rank")
