@@ -54,6 +54,9 @@ def test_slopes_and_scores_are_those_of_simple_regressions(sparse, unknown):
         assert pair["effect"] == pytest.approx(expected.slope, rel=1e-9)
         assert pair["statistic"] == pytest.approx(expected.slope / expected.stderr, rel=1e-9)
         assert pair["p_value"] == pytest.approx(expected.pvalue, rel=1e-7)
+        assert pair["standard_error"] == pytest.approx(expected.stderr, rel=1e-9)
+        half = stats.t.ppf(0.975, known.sum() - 2) * expected.stderr
+        assert pair["effect_high"] == pytest.approx(expected.slope + half, rel=1e-7)
         scores[:, pair["feature_index"]] += abs(expected.rvalue), (expected.slope / expected.stderr) ** 2
     assert fitted.scores_ == pytest.approx(scores[0], rel=1e-10)
     assert f_scores == pytest.approx(scores[1], rel=1e-9)
