@@ -52,7 +52,7 @@ SORTED_PAIRS = 2**24
 ARROW_BYTES = 40 * 2**20
 
 #: Arrays of the size of a tile that a test holds.
-TILE_ARRAYS = 34
+TILE_ARRAYS = 36
 
 Control = Literal["bh", "by", "holm", "partial", "knockoffs"]
 

@@ -52,9 +52,9 @@ class NonzeroCounts(Statistic):
     def scratch_bytes(self, profile: Profile) -> int:
         q = self.n_labels + len(self.unknown)
         labels = 60 * min(profile.label_nonzeros, profile.block_rows * max(q, 1)) + 16 * profile.block_rows
-        if profile.sparse:  # marks of the stored values, and products, sparse and dense
-            return labels + 12 * profile.block_values + 28 * q * self.n_features
-        return labels + 5 * profile.block_rows * self.n_features + 8 * q * self.n_features
+        if profile.sparse:  # marks of the stored values as bincount takes them, and products, sparse and dense
+            return labels + 32 * profile.block_values + (28 * q + 16) * self.n_features
+        return labels + 9 * profile.block_rows * self.n_features + (8 * q + 16) * self.n_features
 
     def add(self, state: State, block: Block) -> None:
         (counts,), X, Y = state, block.X, block.Y
@@ -62,7 +62,7 @@ class NonzeroCounts(Statistic):
         marks = sp.csr_array(positives_block(marks))
         # In float32 whole numbers of rows of a block are exact, and weights are not.
         kind = np.float32 if block.weights is None else np.float64
-        by_label = weighted_block(marks, block.weights).astype(kind).T
+        by_label = weighted_block(marks, block.weights).astype(kind).T.tocsr()
         ones = np.ones(X.shape[0], kind) if block.weights is None else block.weights
         if isinstance(X, np.ndarray):
             nonzero = (X != 0).astype(kind)
