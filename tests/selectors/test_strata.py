@@ -306,7 +306,7 @@ def test_columns_of_anndata_are_named(table):
 
 def test_columns_that_formats_do_not_have_are_refused(tmp_path):
     (tmp_path / "t.svm").write_text("1 1:1\n")
-    with pytest.raises(UsageError, match="svmlight has no columns of rows, which --obs would keep"):
+    with pytest.raises(UsageError, match="svmlight has no columns of rows, which --obs and --targets would keep"):
         convert(tmp_path / "t.svm", tmp_path / "t.zarr", obs=("age",))
 
 
