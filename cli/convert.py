@@ -164,7 +164,7 @@ def convert(
       mlfs convert table.parquet table.zarr --label-columns red,green,blue
     """
     if resume and _STANDARD_INPUT in sources:
-        raise click.UsageError("standard input cannot be read again: --resume goes with files.")
+        raise click.UsageError("standard input cannot be read again: --resume needs files.")
 
     from mlfs_dask.storage import convert as library
 

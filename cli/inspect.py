@@ -38,8 +38,8 @@ def inspect(store: str, verify: bool, file: dict[str, Any], output: Output) -> N
     if "format" in file or not is_store(store):
         if verify:
             raise click.UsageError(
-                f"{store} is no store: a file has no checksums to be compared with.\n  cure: leave --verify out, or "
-                f"mlfs convert {store} STORE, and verify the store"
+                f"{store} is not a store: a file has no checksums to compare with.\n  cure: leave --verify out, "
+                f"or convert the file (mlfs convert {store} STORE) and verify the store"
             )
         facts = summary_of(store, open_dataset(store, **file))
         arguments = click.get_current_context().meta[ARGUMENTS]  # options of the file among them

@@ -548,9 +548,9 @@ def file_options(command: Decorated) -> Decorated:
         if labels["separator"] == "":
             raise click.UsageError("--label-separator is the text between two tags, and cannot be empty.")
         if labels["first"] and labels["count"] is None:
-            raise click.UsageError("--labels-first goes with --n-labels.")
+            raise click.UsageError("--labels-first needs --n-labels.")
         if labels["key"] is not None and labels["xml"] is None:
-            raise click.UsageError("--label-key goes with --label-file.")
+            raise click.UsageError("--label-key needs --label-file.")
 
         from mlfs_dask.readers.base import LabelSpec
 

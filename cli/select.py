@@ -123,7 +123,7 @@ def _select(
             job = SelectJob(question, dataset, place, write_labels=write_labels)  # checks before anything else
             jobs.append(job)
             if seed is not None and not question.is_random:
-                output.note(f"mlfs: {method} draws nothing at random; --seed has no effect.")
+                output.note(f"mlfs: {method} uses no random numbers; --seed has no effect.")
             finished = job.finished() if resume else None
             if finished is not None:
                 job.states.remove()  # of a run that was killed between its last file and its end
@@ -132,7 +132,7 @@ def _select(
                 continue
             job.check_free(force=force)
             if job.question.method.keeps_checkpoints and not resume and job.states.holds_state:
-                output.note(f"mlfs: {job.states} holds where an earlier run stopped; --resume would go on from there.")
+                output.note(f"mlfs: {job.states} has a checkpoint of an earlier run; --resume continues from it.")
         missing = [job for job in jobs if job.place not in done]
         if missing:
             with computing.connected():

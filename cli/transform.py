@@ -44,7 +44,7 @@ def transform(store: str, run: str, destination: str, file: dict[str, Any], outp
     """Write the columns of STORE that RUN selected, with all rows and labels, to DEST.
 
     DEST is a new store, or by its suffix .npz, .h5ad, .svm, .csv, .parquet, or .arff (with an .xml beside it); text
-    also with .gz behind it.
+    also followed by .gz.
     """
     from mlfs_dask.selection import transform as library
 

@@ -148,7 +148,7 @@ def _check_folder(folder: Path, force: bool) -> None:
     if not mark.is_file() or mark.read_text().strip() != _MARK:
         raise UsageError(f"{folder} holds other files; give the demo a folder of its own.")
     if not force:
-        raise UsageError(f"{folder} holds an earlier demo; --force does it again.")
+        raise UsageError(f"{folder} holds an earlier demo; --force replaces it.")
 
 
 # The data

@@ -633,7 +633,7 @@ def _failed(failures: Sequence[tuple[str, str, int]], total: int, verb: str) -> 
     more = f"\n  and {len(failures) - _SHOWN} more (jobs.csv)" if len(failures) > _SHOWN else ""
     return BatchFailedError(
         f"{len(failures)} of {total} jobs {verb}:{shown}{more}"
-        "\n  cure: see what each needs; with --resume what is done is not done again",
+        "\n  cure: read the error of each job; --resume runs only the failed jobs",
         codes.pop() if len(codes) == 1 else 1,
     )
 

@@ -106,7 +106,7 @@ def read_document(path: str | Path) -> Item:
     except FileNotFoundError:
         raise DataError("there is no such file", file=file, cure="check the path") from None
     except IsADirectoryError:
-        raise DataError("it is a folder, and no plan", file=file) from None
+        raise DataError("it is a folder, not a plan", file=file) from None
     except OSError as error:
         error.filename = error.filename or file  # of an error of reading, which the system does not name
         raise
@@ -117,7 +117,7 @@ def read_document(path: str | Path) -> Item:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
-        raise DataError(f"no valid YAML: {problem}", file=file, line=mark and mark.line + 1) from error
+        raise DataError(f"not valid YAML: {problem}", file=file, line=mark and mark.line + 1) from error
     if node is None:
         raise DataError("the file is empty", file=file)
     return _item(node, file, yaml.constructor.SafeConstructor(), (), itertools.count())
@@ -129,7 +129,7 @@ def _item(node: Any, file: str, constructor: Any, within: tuple[Any, ...], numbe
         # A few lines of aliases to aliases stand for any number of values.
         raise DataError(f"it holds more than {MAX_VALUES:,} values", file=file, line=line)
     if node in within:
-        raise DataError("an alias refers to what it is in", file=file, line=line)
+        raise DataError("an alias refers to an entry that contains it", file=file, line=line)
     within = (*within, node)
     if isinstance(node, yaml.SequenceNode):
         return Item([_item(each, file, constructor, within, number) for each in node.value], file, line)
@@ -152,7 +152,7 @@ def _item(node: Any, file: str, constructor: Any, within: tuple[Any, ...], numbe
     try:
         value = constructor.construct_object(node)
     except (yaml.YAMLError, ValueError) as error:  # the latter of a number of thousands of digits
-        raise DataError(f"{node.value[:100]!r} is no plain value: {error}", file=file, line=line) from error
+        raise DataError(f"{node.value[:100]!r} is not a plain value: {error}", file=file, line=line) from error
     if not isinstance(value, bool | int | float | str | None):
         raise DataError(f"{node.value!r} is read as {type(value).__name__}; put it in quotes", file=file, line=line)
     return Item(value, file, line)

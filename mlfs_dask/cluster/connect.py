@@ -261,7 +261,7 @@ def planned_resources(**options: Any) -> Resources:
     if target.workers is None:
         with connect(**options):
             return current_resources()
-    logger.info("starting a local worker, to measure what it holds")
+    logger.info("starting a local worker to measure its memory")
     # Without the planned memory limit: a limit that is too small would kill this worker before it is measured.
     with (
         _local_client(1, target.threads_per_worker or 1, 2**30, target.wait) as client,

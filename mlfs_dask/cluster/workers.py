@@ -362,7 +362,7 @@ class Cluster:
                 worker.named = False
             elif silent >= given_up_after:
                 logger.warning(
-                    "worker %s on %s is given up: it has not answered for %.0f s; its work goes to others",
+                    "worker %s on %s has not answered for %.0f s and is given up; other workers take over its work",
                     *(address, worker.host, silent),
                 )
                 worker.noticed = time.monotonic()  # restarts the period, should the scheduler not remove the worker
@@ -432,7 +432,7 @@ class Cluster:
             if scheduler not in (None, self._scheduler):
                 what = f"the scheduler at {self.address} was restarted"
         return ClusterLostError(
-            f"{what} during the work.\n  cure: look into the scheduler's log, start the cluster again, and run the same"
+            f"{what} during the work.\n  cure: see the scheduler's log, start the cluster again, and run the same"
             " command with --resume; finished work is kept where the method keeps checkpoints"
         )
 

@@ -92,7 +92,7 @@ class Checkpoint:
             return None
         state = self.folder.read(_STATE, self.key)
         if state is not None:
-            logger.info("going on from a checkpoint: %s", self.folder)
+            logger.info("continuing from a checkpoint: %s", self.folder)
         return state
 
     def stop(self) -> bool:
@@ -190,7 +190,7 @@ class Folder:
         try:
             return self._parse(content, key)
         except _DAMAGE as error:
-            logger.warning("the checkpoint %s/%s is damaged and left aside: %s", self, file, error)
+            logger.warning("the checkpoint %s/%s is damaged and ignored: %s", self, file, error)
             return None
 
     def _parse(self, content: bytes, key: str) -> State | None:
@@ -202,7 +202,7 @@ class Folder:
             header = parse_json(archive[_FACTS].tobytes())
             if header["key"] != key:
                 logger.warning(
-                    "the checkpoint in %s was left by another method, data, parameters or version; it is left aside",
+                    "the checkpoint in %s belongs to another method, data, parameters or version; it is ignored",
                     self.place,
                 )
                 return None

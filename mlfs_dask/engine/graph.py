@@ -114,13 +114,13 @@ def compute_graph(source: RowSource, build: Callable[[], Delayed], plan: Reading
             if client.status != "running" or not _may_end_otherwise(error, source, cluster, restriction):
                 raise
         futile += left_out == {worker.worker for worker in cluster.refused}
-        logger.warning("the pass is repeated without the workers that are left out")
+        logger.warning("the pass is repeated without the excluded workers")
     again = [str(worker) for worker in cluster.refused[-1:]] or [
         "a worker with other code went away before it was asked"
     ]
     raise ClusterLostError(
-        f"a pass was begun {futile} times, and each time a worker took part that has to be left out: {again[0]}."
-        f"\n  cure: stop what starts such workers again and again, or {CURE_CODE}"
+        f"a pass was begun {futile} times, and each time a worker had to be left out: {again[0]}."
+        f"\n  cure: stop the program that starts such workers, or {CURE_CODE}"
     )
 
 

@@ -146,7 +146,7 @@ def read_candidates(texts: Sequence[str | Candidate]) -> list[Candidate]:
     labels = [candidate.run for candidate in candidates]
     twice = {label for label in labels if labels.count(label) > 1}
     if twice:
-        raise UsageError(f"two candidates are called {sorted(twice)[0]!r}; each must be given once.")
+        raise UsageError(f"two candidates have the name {sorted(twice)[0]!r}; give each candidate once.")
     return candidates
 
 

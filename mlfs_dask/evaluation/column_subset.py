@@ -165,7 +165,7 @@ def unit_variance_scaling(subset: ColumnSubset, *, centred: bool) -> Scaling:
             scaler.partial_fit(X.astype(np.float64))
     if not np.isfinite(scaler.scale_).all():
         raise DataError(
-            f"the variance of {number_of(int((~np.isfinite(scaler.scale_)).sum()), 'feature')} is no number",
+            f"the variance of {number_of(int((~np.isfinite(scaler.scale_)).sum()), 'feature')} is not finite",
             cure="values above 1e150 have to be scaled",
         )
     centre = scaler.mean_ if centred else np.zeros(subset.columns)

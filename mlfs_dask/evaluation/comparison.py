@@ -150,10 +150,10 @@ def compare(
     import pandas as pd
 
     if not 0 < alpha < 1:
-        raise UsageError(f"alpha must lie between 0 and 1, came {alpha}")
+        raise UsageError(f"alpha must lie between 0 and 1, got {alpha}")
     loaded = [each for evaluation in evaluations for each in _load(evaluation)]
     if not loaded:
-        raise UsageError("there is nothing to compare: name one EVAL folder at least.")
+        raise UsageError("there is nothing to compare: give at least one EVAL folder.")
     _require_compatible(loaded)
     results = pd.concat([evaluation.results for evaluation in loaded], ignore_index=True)
     fits = pd.concat([evaluation.fits for evaluation in loaded], ignore_index=True)
@@ -273,19 +273,21 @@ def _require_compatible(loaded: Iterable[Evaluation]) -> None:
                 if _identity(earlier, what) != _identity(evaluation, what):
                     raise UsageError(
                         f"two evaluations of {dataset!r} do not have the same {'store' if what == 'digest' else what}, "
-                        "so that their folds are not pairs: "
+                        "so their folds cannot be paired: "
                         f"{_identity(earlier, what)} and {_identity(evaluation, what)}."
                         "\n  cure: evaluate all runs of a data set with the same options."
                     )
             for run in evaluation.record["runs"]:
                 if params.setdefault((dataset, run["run"]), run.get("params")) != run.get("params"):
-                    raise UsageError(f"the run {run['run']!r} has other parameters in two evaluations of {dataset!r}.")
+                    raise UsageError(
+                        f"the run {run['run']!r} has different parameters in two evaluations of {dataset!r}."
+                    )
             # Another classifier may have judged the same run in an evaluation of its own.
             for run, classifier in evaluation.results[["run", "classifier"]].drop_duplicates().itertuples(index=False):
                 if (dataset, run, classifier) in judged:
                     raise UsageError(
-                        f"the run {run!r} on {dataset!r} is in two of the evaluations, judged by {classifier}; "
-                        "name one of them."
+                        f"the run {run!r} on {dataset!r} is in two of the evaluations, with {classifier}; give "
+                        f"one of them."
                     )
                 judged.add((dataset, run, classifier))
 

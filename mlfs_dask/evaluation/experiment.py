@@ -147,7 +147,7 @@ def _check_given_split(source: str, options: Mapping[str, Any]) -> None:
         value = options.get(name)
         if value is not None and value != "given":
             raise UsageError(
-                f"{parameter(source)} gives the split, so that {parameter(name, value)} would have no effect; "
+                f"{parameter(source)} gives the split, so {parameter(name, value)} would have no effect; "
                 "leave one of them out."
             )
 
@@ -219,7 +219,7 @@ class Experiment:
             text = ",".join(map(str, ks)) or DEFAULT_GRID
         grid = read_grid(text, d)
         if grid.too_large:
-            self._warn(f"the grid's {', '.join(map(str, grid.too_large))} are above the {d} features; left out.")
+            self._warn(f"the grid's {', '.join(map(str, grid.too_large))} exceed the {d} features and are left out.")
         return grid
 
     def _check(self) -> None:
@@ -231,8 +231,8 @@ class Experiment:
                 self._check_earlier(candidate, candidate.earlier)
             if candidate.is_learnt and candidate.params.get("groups") is not None:
                 raise UsageError(
-                    f"{candidate.run}: an evaluation counts features, and {parameter('groups')} chooses groups. "
-                    "Select with them, and give the run."
+                    f"{candidate.run}: an evaluation counts features, but {parameter('groups')} selects groups. "
+                    f"Select with groups first, and give the run."
                 )
             if candidate.is_learnt:
                 for k in self._learnt_ks(candidate):
@@ -244,8 +244,8 @@ class Experiment:
         self._judged_entries = entries - self._unknown_entries
         if self._unknown_entries:
             self._warn(
-                f"{self._unknown_entries:,} of {entries:,} labels of test rows are unknown: the "
-                f"{self._judged_entries:,} others are judged."
+                f"{self._unknown_entries:,} of {entries:,} labels of test rows are unknown: metrics use the "
+                f"{self._judged_entries:,} known ones."
             )
         if len(never := np.flatnonzero(count_labels(table.Y)[0] == table.n)):
             self._warn(no_part_in_scores(never, table.names["label"]))
@@ -262,11 +262,11 @@ class Experiment:
         plan = self._scoring = plan_scoring(self._settings, table, widest, longest, most, self._resources)
         self._planned_bytes += plan.held_bytes
         if plan.folder is not None:
-            self._warn(f"the chosen columns do not fit in memory: they are held in a file in {plan.folder}.")
+            self._warn(f"the selected columns do not fit in memory: they are kept in a file in {plan.folder}.")
         if not plan.exact_logistic:
             self._warn(
-                "the training part of the logistic regressions does not fit in memory: they are fitted by stochastic "
-                "gradients, block by block, as sgd is."
+                "the training part of the logistic regressions does not fit in memory: they are fitted block by "
+                "block with stochastic gradients, as with sgd."
             )
         if plan.knn_rows is not None:
             threads = runtime.own_resources(self._resources).threads_per_worker
@@ -282,8 +282,8 @@ class Experiment:
             raise DataError(
                 "this run was made from another store than the one given",
                 file=run.path,
-                cure="give the store that the run was made from; for a method learnt inside each training part, "
-                f"give its name ({candidate.method}) in place of the run",
+                cure="give the store that the run was made from; to learn the ranking on each training part, "
+                "give the method ({candidate.method}) in place of the run",
             )
         names = table.names["feature"]
         same = len(run.ranking) == table.d and (
@@ -295,7 +295,7 @@ class Experiment:
             if chosen is not None:
                 cure = f"choose the features that the run was made from ({parameter('features', chosen['expression'])})"
             raise DataError(
-                f"this run ranks {len(run.ranking)} features, and not those of the data, which has {table.d}",
+                f"this run ranks {len(run.ranking)} features, but the data has {table.d}",
                 file=run.path,
                 cure=cure if table.digest is not None else None,
             )
@@ -304,8 +304,8 @@ class Experiment:
             if "rows" in (run.store.get("subset") or {}):
                 which = "rows that it is scored on, or may have been"
             self._warn(
-                f"{candidate.run} was learnt on {which}: its results are too good. "
-                f"Give the method ({candidate.method}) in place of the run to learn in each training part."
+                f"{candidate.run} was learnt on {which}: its results are optimistic. Give the method "
+                f"({candidate.method}) in place of the run to learn in each training part."
             )
 
     def _check_earlier(self, candidate: Candidate, earlier: Evaluation) -> None:

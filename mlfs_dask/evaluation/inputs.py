@@ -86,7 +86,7 @@ def split_inputs(settings: Settings, table: Table, split: Split) -> SplitInputs:
         )
     if len(classifier_rows) < 2:
         raise DataError(
-            f"{len(classifier_rows)} labelled row is left to learn from in fold {split.fold}",
+            f"{len(classifier_rows)} labelled training row is left in fold {split.fold}",
             cure="hide fewer rows, or make fewer folds",
         )
     if settings.unlabelled_test:

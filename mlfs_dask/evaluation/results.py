@@ -207,8 +207,8 @@ def check_standard_error(n_splits: int) -> None:
     """
     if n_splits < 2:
         raise UsageError(
-            "k is chosen by the standard error over splits, and there is one split only; "
-            "give --folds 5, or --repeats 5 with a hold-out."
+            "the choice of k needs the standard error over splits, but there is a single split; give "
+            "--folds 5, or --repeats 5 with a hold-out."
         )
 
 

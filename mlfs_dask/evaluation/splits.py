@@ -101,7 +101,7 @@ def make_splits(
         raise UsageError(f"clusters go with the splits kfold and holdout, not with {kind}.")
     if kind == "given":
         if given is None:
-            raise UsageError(f"the split 'given' needs to know which rows are test rows; give {parameter('fold_of')}.")
+            raise UsageError(f"the split 'given' needs the test rows; give {parameter('fold_of')}.")
         yield from _given(given)
         return
     units = n if clusters is None else len(np.unique(clusters))
@@ -134,14 +134,14 @@ def _scikit_pairs(
     try:
         return list(splitter.split(np.empty((n, 0)), None, clusters))
     except ValueError as error:  # a hold-out that leaves a part without rows
-        raise UsageError(f"{parameter('test_size')} {test_size:g} of {n:,} rows cannot be: {error}") from error
+        raise UsageError(f"{parameter('test_size')} {test_size:g} of {n:,} rows is impossible: {error}") from error
 
 
 def _given(fold_of: NDArray[np.integer]) -> Iterator[Split]:
     for fold, number in enumerate(np.unique(fold_of[fold_of >= 0])):
         test = fold_of == number
         if test.all():
-            raise UsageError("the split that was given judges every row and leaves none to learn from.")
+            raise UsageError("the given split has only test rows and no training rows.")
         yield Split(0, fold, np.flatnonzero(~test), np.flatnonzero(test))
 
 
@@ -222,5 +222,5 @@ def read_split(path: str, n: int) -> NDArray[np.int64]:
             )
         fold_of[number] = words[word] if word in words else int(word)
     if (fold_of < 0).all():
-        raise DataError("no row is judged: every line says train", file=path, cure="write test for some rows")
+        raise DataError("there are no test rows: every line says train", file=path, cure="write test for some rows")
     return fold_of

@@ -129,7 +129,7 @@ def friedman_test(ranks: ArrayLike) -> FriedmanTest:
     ranks = np.asarray(ranks, np.float64)
     N, k = ranks.shape
     if N < 2 or k < 2:
-        raise ValueError(f"Friedman's test needs two data sets and two methods, came {N} and {k}")
+        raise ValueError(f"Friedman's test needs two data sets and two methods, got {N} and {k}")
     average = ranks.mean(axis=0)
     chi2 = max(0.0, 12 * N / (k * (k + 1)) * float(np.sum((average - (k + 1) / 2) ** 2)))
     left = N * (k - 1) - chi2
@@ -214,7 +214,7 @@ def stability(sets: Sequence[Collection[int]], n_features: int) -> Stability:
     sizes = {len(chosen) for chosen in sets}
     if len(sizes) > 1:
         came = " and ".join(map(str, sorted(sizes, reverse=True)))
-        raise ValueError(f"Kuncheva's index compares sets of equal size, came {came}")
+        raise ValueError(f"Kuncheva's index compares sets of equal size, got {came}")
     m = len(sets)
     if m < 2 or not sets[0]:
         return Stability(math.nan, math.nan, m)

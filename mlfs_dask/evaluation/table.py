@@ -316,7 +316,7 @@ def _joined(table: Table, other: Table) -> Table:
             unseen = [value for value in theirs if value not in ours]
             what = f"has the value {unseen[0]!r} in test rows alone" if ours and unseen else "has other values there"
             raise DataError(
-                f"codes of the rows to learn from and of the test rows mean different things: feature {name} {what} "
+                f"codes of the rows to learn from and of the test rows differ: feature {name} {what} "
                 f"({_listed(ours)}; {_listed(theirs)})",
                 cure="append the test rows to a copy of the store (`mlfs append`), which joins values by name, and say "
                 f"which rows are which ({parameter('fold_of')})",

@@ -294,7 +294,7 @@ def answer(request: Callable[[], _T], place: str, *, verb: Literal["read", "writ
             raise FileNotFoundError(errno.ENOENT, "no such object", place) from error
         if fault == "shorter":
             raise DataError(
-                f"an object is shorter than it has to be, or was changed while it was read: {error_words(error)}",
+                f"an object is too short, or was changed while it was read: {error_words(error)}",
                 file=place,
                 cure="restore a copy, or run the command again once nothing writes there",
             ) from error

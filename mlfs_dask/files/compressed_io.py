@@ -191,7 +191,7 @@ def line_too_long(path: str, line: int | None = None) -> DataError:
         f"a line is longer than {LONGEST_LINE >> 20} MiB",
         file=path,
         line=line,
-        cure="check that it is text with a row a line; a wide sparse matrix can be given as .npz, .mtx or svmlight",
+        cure="check that it is text with a row per line; a wide sparse matrix can be given as .npz, .mtx or svmlight",
     )
 
 

@@ -165,7 +165,7 @@ class LocalObjects:
         path = self._root / key
         if not os.path.realpath(path).startswith(f"{self._real_root}/"):
             cure = "put a copy of the file in the place of the link (cp -rL)"
-            raise DataError(f"{key} is a link to a file elsewhere", file=self.path, cure=cure)
+            raise DataError(f"{key} is a link to a file outside the folder", file=self.path, cure=cure)
         return path
 
     def exists(self, key: str = "") -> bool:
@@ -525,7 +525,7 @@ def expand(pattern: str, options: Mapping[str, Any] | None = None) -> list[str]:
         path = local_path(pattern)
         return sorted(str(each) for each in Path(path.anchor).glob(str(path.relative_to(path.anchor))))
     if is_web(pattern):
-        raise UsageError(f"{pattern}: a web server does not tell which files it has\n  cure: name every file")
+        raise UsageError(f"{pattern}: a web server does not list its files\n  cure: name every file")
     folder = pattern[: pattern.index("*")].rpartition("/")[0]
     wanted = re.escape(pattern[len(folder) + 1 :]).replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*")
     return sorted(f"{folder}/{key}" for key in RemoteObjects(folder, options).heads() if re.fullmatch(wanted, key))
@@ -597,7 +597,7 @@ def require_writable(path: str, storage_options: Mapping[str, Any] | None = None
     found = at_once(lambda folder: _is_ours(folder, storage_options), folders, _REQUESTS if is_url(path) else 1)
     for parent, inside in zip(folders, found, strict=True):
         if inside:
-            raise UsageError(f"{path} is inside the store {parent}, which never changes\n  cure: give another place")
+            raise UsageError(f"{path} is inside the store {parent}, which must not change\n  cure: give another place")
 
 
 def _is_ours(folder: str, storage_options: Mapping[str, Any] | None) -> bool:

@@ -56,7 +56,7 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> tuple[Any,
             raise UsageError(f"{url}: {error}\n  cure: {cure}") from error
         return FsspecStore(filesystem), path.rstrip("/")
     if not parts.netloc:
-        raise UsageError(f"{url}: there is no name in it\n  cure: write it as {parts.scheme}://NAME/PATH")
+        raise UsageError(f"{url}: the name is missing\n  cure: write it as {parts.scheme}://NAME/PATH")
     address = f"{parts.scheme}://{parts.netloc}"
     # The key of an object is written as it is, the path of a web address percent-encoded.
     path = url.removeprefix(address)

@@ -78,7 +78,7 @@ def open_anndata(
     labels = spec.labels
     if labels.xml is not None or labels.count is not None:
         raise UsageError(
-            f"{path}: AnnData keeps labels apart from features, so --label-file and --n-labels say nothing\n"
+            f"{path}: AnnData keeps labels apart from features, so --label-file and --n-labels have no meaning\n"
             "  cure: --key y=obsm/NAME, or --label-columns with columns of obs"
         )
     with _open_root(path, spec) as root, damage_in(path, "a name or a category"):
@@ -190,11 +190,9 @@ def feature_names(root: Any, spec: FileSpec, path: str) -> tuple[str, ...] | Non
             file=path,
             column=twice,
             cure=(
-                f"take another column of var as names: --key names=NAME ({', '.join(others[:8])}), or "
-                if others
-                else ""
+                f"use another column of var as names: --key names=NAME ({', '.join(others[:8])}), or " if others else ""
             )
-            + "have the names numbered apart: --key names=unique",
+            + "number repeated names: --key names=unique",
         )
     return names or None
 

@@ -61,7 +61,7 @@ def choose_labels(
     declared = header.counted_labels
     if declared is None:
         raise UsageError(
-            f"{source.path}: nothing tells which attributes are labels\n"
+            f"{source.path}: no option says which attributes are labels\n"
             "  cure: give --label-file FILE.xml, --label-columns NAMES or --n-labels K"
         )
     return _labels_at_an_end(declared, range(len(header.attributes)), source.path, "-C in @relation")
@@ -90,7 +90,7 @@ def open_arff(path: str, spec: FileSpec) -> ArffReader:
         Nothing tells which attributes are labels.
     """
     if not spec.labels.names_columns and (xml := _xml_beside(path, spec)) is not None:
-        logger.info("%s: labels are those named in %s", redact(path), redact(xml))
+        logger.info("%s: the labels are those named in %s", redact(path), redact(xml))
         spec = replace(spec, labels=replace(spec.labels, xml=xml))
     return open_with(path, spec, read_arff_header(open_source(path, spec.storage_options)))
 
@@ -108,7 +108,7 @@ def open_with(path: str, spec: FileSpec, header: ArffHeader, *, missing: tuple[s
     check_kept(labels, dropped, [readable(attribute.name) for attribute in header.attributes], file=path)
     if not math.isnan(spec.labels.values.of_text("NA") or 0):
         raise UsageError(
-            f"{path}: a label ? of ARFF is unknown\n  cure: leave NA out, or write another value instead of ?"
+            f"{path}: the label ? of ARFF means unknown\n  cure: leave NA out, or write another value instead of ?"
         )
     return make_reader(source, header, labels, dropped, spec.labels, missing=missing)
 

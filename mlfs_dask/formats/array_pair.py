@@ -79,7 +79,7 @@ def _matrix(node: Any, key: str | None, known: Sequence[str], what: str, path: s
     raise DataError(
         f"the group has no array {key!r} for {what}; it has {', '.join(node) or 'nothing'}",
         file=path,
-        cure=f"say which it is: --key {what.lower()}=NAME",
+        cure=f"name it: --key {what.lower()}=NAME",
     )
 
 

@@ -318,7 +318,7 @@ class CsvReader(TableReader):
             f"pyarrow cannot parse the rows from here on: {error}",
             file=self.path,
             line=self._line_at(at),
-            cure="look at the quotes and delimiters near this line",
+            cure="check the quotes and delimiters near this line",
         ) from error
 
 
@@ -365,7 +365,7 @@ def open_csv(path: str, spec: FileSpec = _DEFAULTS, *, tabs: bool = False) -> Cs
         body = sample[first.start :]
         if "header" not in spec.keys:
             logger.warning(
-                "%s: no header row: the first line holds numbers, and is not taken for names (--key header=yes)",
+                "%s: no header row: the first line holds numbers and is read as data (--key header=yes: as names)",
                 redact(path),
             )
     unique_names(names, file=path, line=first.line)
@@ -379,7 +379,7 @@ def open_csv(path: str, spec: FileSpec = _DEFAULTS, *, tabs: bool = False) -> Cs
     names_column = first_kept(names, dropped)
     features, labels = choose_columns(names, spec, ignored=ignored, names_column=names_column, file=path)
     if not body.strip():
-        raise NoRowsError("a header row and no rows after it", file=path, cure="check the file")
+        raise NoRowsError("there is a header row but no data row", file=path, cure="check the file")
     # What is empty in the sample has to be so behind it.
     empty = {column for column, content in ignored.items() if content == _NOTHING} - {*features, *labels, *dropped}
     reader = CsvReader(

@@ -83,7 +83,7 @@ def open_resolved(sources: Sequence[str], paths: Sequence[str], known: Format, s
         except NoRowsError as error:
             empty = error
             if len(paths) > 1:
-                logger.warning("%s: it has no rows, and is left out", redact(path))
+                logger.warning("%s: it has no rows and is left out", redact(path))
     if empty is not None and not readers:
         raise empty
     return concatenate(readers)
@@ -119,7 +119,7 @@ def resolve_sources(sources: Sequence[str], spec: FileSpec = _DEFAULTS) -> tuple
     for path, found in zip(paths, formats, strict=True):
         if found != formats[0]:
             raise UsageError(
-                f"{paths[0]} is {formats[0]} and {path} is {found}; files of one format can be read together"
+                f"{paths[0]} is {formats[0]} and {path} is {found}; only files of one format can be read together"
                 "\n  cure: convert them one by one, or say --format if a name is misleading"
             )
     name = formats[0]
@@ -152,13 +152,13 @@ def _check_options(path: str, known: Format, spec: FileSpec) -> None:
         )
     if spec.labels.classes and known.has_label_array and not _has_table(known, spec):
         raise UsageError(
-            f"{path}: labels are a matrix here, and no columns of classes\n  cure: leave --label-classes and "
+            f"{path}: labels are a matrix here, not columns of classes\n  cure: leave --label-classes and "
             "--label-separator out"
         )
     if spec.labels.key is not None and not known.is_table:
         raise UsageError(
-            f"{path}: {known.name} has no column of keys\n  cure: leave --label-key out; a table beside .mtx has its "
-            "rows in the order of the matrix"
+            f"{path}: {known.name} has no column of keys\n  cure: leave --label-key out; the rows of a table "
+            "beside .mtx are in the order of the matrix"
         )
     if known.has_label_array and spec.labels.names_columns and not _has_table(known, spec):
         raise UsageError(
@@ -181,8 +181,8 @@ def _with_names(path: str, known: Format, spec: FileSpec) -> FileSpec:
     if format_suffix(labels.xml) in _TABLES:
         if labels.key is None:
             raise UsageError(
-                f"{path}: nothing tells which row of {labels.xml} has the labels of a row"
-                "\n  cure: --label-key NAME, the column whose values stand in the first column of that table"
+                f"{path}: no option says which row of {labels.xml} has the labels of a row"
+                "\n  cure: --label-key NAME, the column whose values are in the first column of that table"
             )
         return spec
     from mlfs_dask.readers.mulan_xml import read_mulan_labels
@@ -228,7 +228,7 @@ def _format_of(path: str, spec: FileSpec) -> str:
     if found is None:
         names = "; ".join(f"{known.name} ({known.title})" for _, known in sorted(known_formats().items()))
         raise UsageError(
-            f"{path}: neither its name nor its first line tells the format\n  cure: --format with one of {names}"
+            f"{path}: the format is unclear from its name and its first line\n  cure: --format with one of {names}"
         )
     return _kind_of_group(path, spec) if found.is_container else found.name
 

@@ -217,7 +217,7 @@ def _no_variables(path: str, variables: Mapping[str, _Variable], problem: str) -
     return DataError(
         f"{problem}; there are {there or 'none'}",
         file=path,
-        cure="say which they are: --key x=NAME --key y=NAME (several, separated by commas, are stacked)",
+        cure="name them: --key x=NAME --key y=NAME (several, separated by commas, are stacked)",
     )
 
 

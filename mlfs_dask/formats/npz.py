@@ -241,7 +241,7 @@ class _Archive:
             raise DataError(
                 f"{problem}; arrays there: {there}",
                 file=self._path,
-                cure=f"name it {known[0]}, or say which it is with --key {what.lower()}=NAME",
+                cure=f"name it {known[0]}, or give its name with --key {what.lower()}=NAME",
             )
         prefix = f"{key}_" if key else ""
         if key not in self.names:

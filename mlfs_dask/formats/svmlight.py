@@ -39,12 +39,12 @@ def open_svmlight(path: str, spec: FileSpec) -> IndexedTextReader:
     labels = spec.labels
     if labels.separator is not None or (labels.classes and labels.count is not None):
         raise UsageError(
-            f"{path}: classes of svmlight text are found in its rows\n  cure: say --label-classes alone, without "
+            f"{path}: svmlight text has its classes in its rows\n  cure: say --label-classes alone, without "
             "--label-separator and --n-labels"
         )
     if labels.xml is not None or labels.columns is not None or spec.drop:
         raise UsageError(
-            f"{path}: svmlight text has no names, so labels and columns cannot be named\n"
+            f"{path}: svmlight text has no names, so labels and columns cannot be chosen by name\n"
             "  cure: leave out --label-file, --label-columns and --drop"
         )
     unknown = sorted(set(spec.keys) - set(_KEYS))

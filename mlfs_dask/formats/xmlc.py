@@ -53,7 +53,7 @@ def open_xmlc(path: str, spec: FileSpec) -> IndexedTextReader | PairedTextReader
     labels = spec.labels
     if labels.columns is not None or labels.count is not None or labels.classes or spec.drop or spec.keys:
         raise UsageError(
-            f"{path}: XMLC text says itself which labels it has, and has no names and no keys\n"
+            f"{path}: XMLC text defines its labels itself and has no names and no keys\n"
             "  cure: leave out the label options, --drop and keys"
         )
     source, start, numbers = _open(path, spec)
@@ -61,7 +61,7 @@ def open_xmlc(path: str, spec: FileSpec) -> IndexedTextReader | PairedTextReader
         return _open_pair(source, start, numbers, labels.xml, spec)
     if len(numbers) == 2:
         raise UsageError(
-            f"{path}: the first line has two numbers: features and labels lie in two files\n  cure: {_AS_LABELS}"
+            f"{path}: the first line has two numbers: features and labels are in two files\n  cure: {_AS_LABELS}"
         )
     n_rows, n_features, n_labels = numbers
     return IndexedTextReader(
@@ -102,7 +102,7 @@ def _open(path: str, spec: FileSpec) -> tuple[SourceFile, int, tuple[int, ...]]:
     if not match or not line.endswith(b"\n"):
         raise DataError(
             "the first line of XMLC text was expected: rows, features and labels, as in 7395 1836 159 (or two of them, "
-            "where features and labels lie apart)",
+            "if features and labels are in two files)",
             file=path,
             line=1,
             value=line[:40].decode("utf-8", "replace").strip(),
@@ -118,11 +118,12 @@ def _open_pair(
     for file, found in ((source, numbers), (labels, labels_numbers)):
         if len(found) != 2:
             raise DataError(
-                "two numbers were expected in the first line, of rows and of columns: features and labels lie apart",
+                "two numbers were expected in the first line, of rows and of columns: features and labels are in "
+                "two files",
                 file=file.path,
                 line=1,
                 value=" ".join(map(str, found)),
-                cure="leave --label-file out where one file holds both",
+                cure="leave --label-file out if one file holds both",
             )
     if numbers[0] != labels_numbers[0]:
         raise DataError(

@@ -50,7 +50,7 @@ def fills_unknown(labels: LabelSpec, n_labels: int | None, path: str) -> bool:
         )
     if values.zero_is_unknown and n_labels is None:
         raise UsageError(
-            f"{path}: nothing tells how many labels are unknown in a row that does not list them\n"
+            f"{path}: the number of unknown labels of a row that does not list them is not known\n"
             "  cure: say how many labels there are, with --n-labels"
         )
     return values.zero_is_unknown

@@ -80,7 +80,7 @@ def split_columns(
             )
         chosen = set(counted[: labels.count] if labels.first else counted[-labels.count :])
     else:
-        raise UsageError(f"{file}: nothing tells which columns are labels\n  cure: {LABEL_OPTIONS}")
+        raise UsageError(f"{file}: no option says which columns are labels\n  cure: {LABEL_OPTIONS}")
     features = [index for index in range(width) if index not in chosen | dropped and index not in ignored]
     if not (chosen or named == ()) or not features:
         raise DataError(
@@ -107,7 +107,7 @@ def check_distinct(columns: Sequence[int], names: Sequence[str], *, file: str) -
             "the label is named twice",
             file=file,
             value=names[twice[1]],
-            cure="name every label once: another name may have been meant, whose column would be a feature",
+            cure="name every label once: perhaps another name was meant",
         )
 
 
@@ -115,10 +115,10 @@ def check_kept(labels: Collection[int], dropped: Collection[int], names: Sequenc
     """Raise DataError if a column that is a label is left out."""
     if both := sorted(set(labels).intersection(dropped)):
         raise DataError(
-            "it is a label, and is to be left out",
+            "it is both a label and a column to leave out",
             file=file,
             column=names[both[0]],
-            cure="say so of other columns, or name as labels the columns that are",
+            cure="leave out other columns, or name other labels",
         )
 
 
@@ -197,7 +197,7 @@ def unique_names(names: Sequence[str], *, file: str, line: int | None = None) ->
             file=file,
             line=line,
             column=names[twice[1]],
-            cure="give every column a name of its own",
+            cure="give every column a different name",
         )
 
 

@@ -130,7 +130,7 @@ def _labels_in(table: Any, labels: LabelSpec, source: str) -> tuple[NDArray[np.f
     if labels.columns is not None:
         chosen = find_label_columns(names, labels.columns, file=source)
     if not chosen:
-        raise DataError("the table has no columns of labels", file=source, cure="give them behind the first column")
+        raise DataError("the table has no columns of labels", file=source, cure="put them after the first column")
     found = [_labels_of(table.iloc[:, column], names[column], labels, source) for column in sorted(chosen)]
     label_names = tuple(name for _, some in found for name in some)
     require_memory(f"{source}: {len(label_names):,} labels of {len(table):,} rows", 16 * len(label_names) * len(table))
@@ -147,7 +147,7 @@ def _read(source: str, storage_options: dict[str, Any]) -> Any:
         raise DataError(
             f"a table of labels has at most {_MAX_TABLE_BYTES >> 20} MiB",
             file=source,
-            cure="leave out columns that are no labels",
+            cure="leave out columns that are not labels",
         )
     tabs = format_suffix(source) in (".tsv", ".tab") or (format_suffix(source) == ".txt" and b"\t" in text[:4096])
     how: dict[str, Any] = {"sep": "\t" if tabs else ",", "dtype": str, "keep_default_na": False}
@@ -155,7 +155,7 @@ def _read(source: str, storage_options: dict[str, Any]) -> Any:
         header = pd.read_csv(io.BytesIO(text), header=None, nrows=1, **how)
         table = pd.read_csv(io.BytesIO(text), **how)
     except (ValueError, UnicodeDecodeError) as error:
-        raise DataError(f"it is no table: {error}", file=source, cure="give a CSV file with a header row") from error
+        raise DataError(f"it is not a table: {error}", file=source, cure="give a CSV file with a header row") from error
     unique_names(header.iloc[0].tolist(), file=source, line=1)
     if table.index.nlevels > 1:  # as R writes it, rows have one name more than the header
         raise DataError("rows have more cells than the header has names", file=source, cure="give each column one name")

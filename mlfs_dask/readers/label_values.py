@@ -428,9 +428,9 @@ def zero_in_sparse(values: LabelValues, file: str | None = None) -> DataError:
     """Return the error for sparse labels whose implicit zeros are neither negative nor unknown."""
     meaning = "positive" if values.zero == POSITIVE else "not named"
     return DataError(
-        f"the labels are sparse: entries that are left out are 0, and 0 is {meaning}",
+        f"the labels are sparse: implicit entries are 0, and 0 is {meaning}",
         file=file,
-        cure="say whether 0 is negative or unknown, or give the labels as a dense matrix",
+        cure="state that 0 is negative or unknown, or give the labels as a dense matrix",
     )
 
 

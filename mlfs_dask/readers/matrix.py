@@ -151,17 +151,17 @@ def check_dataset(dataset: Any, *, file: str) -> Any:
     # HDF5 looks for them in the file that h5py reads for it, and finds zeros, or other values, or nothing.
     if getattr(dataset, "is_virtual", False):
         raise DataError(
-            f"{dataset.name} is a virtual dataset, which shows values of others",
+            f"{dataset.name} is a virtual dataset, which refers to values of other datasets",
             file=file,
             value=dataset.virtual_sources()[0].file_name,
-            cure="write its values into an ordinary one, with h5repack -l CONTI for example",
+            cure="copy its values into an ordinary dataset, for example with h5repack -l CONTI for example",
         )
     # HDF5 names a file of Python by its repr, and what a link leads to by a path.
     holder = dataset.file.filename if hasattr(dataset, "virtual_sources") else "<"
     external = [each[0] for each in getattr(dataset, "external", None) or ()]
     if external or not (holder.startswith("<") or holder == file):
         raise DataError(
-            f"the values of {dataset.name} lie in another file, which could be any of this machine",
+            f"the values of {dataset.name} are in another file, which is not read for safety",
             file=file,
             value=external[0] if external else holder,
             cure="write them into one file, with h5repack for example",
@@ -674,7 +674,7 @@ def open_random(path: str, storage_options: dict[str, Any]) -> Iterator[BinaryIO
     source = open_source(path, storage_options)
     if source.compression is not None:
         raise DataError(
-            f"the file is packed with {source.compression}, and its format has to be entered in the middle",
+            f"the file is packed with {source.compression}, and its format needs random access",
             file=path,
             cure="unpack it first",
         )
@@ -871,7 +871,7 @@ def names_in(
             try:
                 found[usual] = tuple(read_text_file(given[1:]).splitlines())
             except (FileNotFoundError, UnicodeDecodeError) as error:
-                raise DataError(f"{key}: it is no text in UTF-8: {error}", file=given[1:], cure="check it") from error
+                raise DataError(f"{key}: it is not UTF-8 text: {error}", file=given[1:], cure="check it") from error
         elif (names := texts(given)) is not None:
             found[usual] = tuple(names)
         elif key in spec.keys:

@@ -51,11 +51,11 @@ def read_mulan_labels(path: str, storage_options: Mapping[str, Any] | None = Non
             )
         if name in lines:
             raise DataError(
-                f"the label is named a second time; the first is in line {lines[name]}",
+                f"the label is named twice; the first time in line {lines[name]}",
                 file=path,
                 line=line,
                 value=name,
-                cure="name every label once: another name may have been meant here, whose column would be a feature",
+                cure="name every label once: perhaps another name was meant here",
             )
         lines[name] = line
 

@@ -63,7 +63,7 @@ def joined(pieces: Sequence[ObsColumns], *, paths: Sequence[str]) -> ObsColumns:
                     f"it is {words[name in piece.categories]}, and {words[name in first.categories]} in {paths[0]}",
                     file=path,
                     column=name,
-                    cure="make the columns of rows agree",
+                    cure="give these columns the same type in all files",
                 )
             known = categories.get(name, ())
             new = sorted(set(piece.categories.get(name, ())) - set(known))

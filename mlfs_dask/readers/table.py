@@ -318,7 +318,7 @@ class TableReader(Reader):
             if len(ways) == 1:
                 numbers = dict(zip(written, ways[0], strict=True))
                 logger.warning(
-                    "%s: column %r holds numbers as texts, %r is read as %s (--key categorical=%s: as categories)",
+                    "%s: column %r holds numbers as texts: %r is read as %s (--key categorical=%s: as categories)",
                     redact(self.path),
                     name,
                     min(texts),
@@ -348,7 +348,7 @@ class TableReader(Reader):
         if len(plain) > len(others) > 0:
             more = "" if len(others) == 1 else " and other texts"
             logger.warning(
-                "%s: column %r is taken for categories: beside %d different numbers it holds %r%s; in a column of "
+                "%s: column %r is read as categories: besides %d different numbers it holds %r%s; in a column of "
                 "measurements leave such fields empty (--key categorical=%s: they are categories)",
                 redact(self.path),
                 name,
@@ -372,7 +372,7 @@ class TableReader(Reader):
     def without(self: T, features: Collection[int]) -> T:
         """Return the same file without some features, which a warning names."""
         for feature in sorted(features):
-            warn_left_out(redact(self.path), self._names[self._features[feature]], "has a text of its own in every row")
+            warn_left_out(redact(self.path), self._names[self._features[feature]], "has a different text in every row")
         kept = [feature for feature in range(len(self._features)) if feature not in features]
         names, old = self.header.feature_names, self.header.categories
         categories = {new: old[feature] for new, feature in enumerate(kept) if feature in old}
@@ -480,7 +480,7 @@ class TableReader(Reader):
         """Raise DataError for a column of texts among those of samples."""
         for column in sorted({*texts}.intersection(self._features)):
             raise DataError(
-                "a column of numbers of a sample was expected, and it holds texts",
+                "a sample needs a column of numbers, but this one holds texts",
                 file=self.path,
                 column=self._names[column],
                 cure=f"leave it out: --drop {self._names[column]!r}",

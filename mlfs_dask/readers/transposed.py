@@ -53,7 +53,7 @@ def open_transposed(path: str, spec: FileSpec, open_table: Callable[..., Any]) -
     labels = spec.labels
     if labels.xml is None:
         raise UsageError(
-            f"{path}: rows are features, and nothing tells the labels of the samples\n"
+            f"{path}: rows are features, and no option says where the labels of the samples are\n"
             "  cure: --label-file FILE.csv, a table with the names of the samples in its first column, and "
             "--label-columns NAMES of it"
         )
@@ -84,10 +84,10 @@ def _distinct(names: tuple[str, ...], spec: FileSpec, path: str) -> tuple[str, .
     twice = repeated_name(names)
     if twice is not None:
         raise DataError(
-            "two rows have the same name, which is that of a feature",
+            "two features (rows) have the same name",
             file=path,
             value=twice,
-            cure="rename one, or have the names numbered apart: --key names=unique",
+            cure="rename one, or number repeated names: --key names=unique",
         )
     return names
 
@@ -98,7 +98,7 @@ def _require_room(path: str, n: int, d: int) -> None:
     free = shutil.disk_usage(folder).free
     if projected > max(SMALL_BYTES, free):
         raise DoesNotFitError(
-            f"{path}: {d:,} features of {n:,} samples, turned in a temporary file in {folder}",
+            f"{path}: {d:,} features of {n:,} samples, transposed in a temporary file in {folder}",
             projected=projected,
             available=free,
             cure="make room there, set the variable TMPDIR to a folder of a larger disk, or convert fewer columns",

@@ -97,7 +97,7 @@ def read_contents(paths: Sequence[str | Path]) -> Contents:
         A folder is none of these, or damaged.
     """
     if not paths:
-        raise UsageError("there is nothing to report: name a RUN, EVAL, CMP or BATCH folder.")
+        raise UsageError("there is nothing to report: give a RUN, EVAL, CMP or BATCH folder.")
     contents = Contents()
     runs: list[Run] = []
     for path in map(str, paths):
@@ -152,7 +152,7 @@ def kind_of(path: str) -> str:
         if open_objects(path).exists(record):
             return record
     raise DataError(
-        f"none of {RUN}, {EVAL}, {COMPARE} and {BATCH} is here.",
+        f"there is no {RUN}, {EVAL}, {COMPARE} or {BATCH} in it.",
         file=path,
         cure="give a folder that `mlfs select`, `evaluate`, `compare` or `batch` has written",
     )

@@ -311,9 +311,7 @@ def _reachable(labelled: LabelledRun) -> Any:
         raise DataError("some labels are unknown, and correlations with them are not defined.")
     n_missing = dataset.rows.features.n_missing
     if n_missing is None and dataset.rows.profile.foreign:
-        raise DataError(
-            "it is a file that was not converted: whether values are missing is not known without reading it."
-        )
+        raise DataError("it is a file that was not converted: missing values are not known without a pass over it.")
     if np.any(n_missing):
         raise DataError("some feature values are missing, and correlations with them are not defined.")
     return dataset

@@ -167,7 +167,7 @@ def build(
     _require_shape(contents, image_shape)
     compared, notes = contents.compared()
     if metrics and not compared:
-        raise UsageError(f"there is no evaluation here, of which the metric {metrics[0]!r} could be shown.")
+        raise UsageError(f"there is no evaluation with the metric {metrics[0]!r}.")
     for metric in metrics:
         if not all(metric in comparison.metrics for comparison in compared):
             known = dict.fromkeys(name for comparison in compared for name in comparison.metrics)
@@ -208,7 +208,7 @@ def _require_shape(contents: Contents, shape: tuple[int, int] | None) -> None:
     if shape is None:
         return
     if not contents.runs:
-        raise UsageError("an image shape needs a RUN folder, whose features are the pixels.")
+        raise UsageError("an image shape needs a RUN folder with the pixels as features.")
     for labelled in contents.runs:
         d = len(labelled.run.ranking)
         if shape[0] * shape[1] != d:

@@ -297,8 +297,8 @@ def _check_categories(column: RowColumn) -> RowColumn:
     if column.categories is not None and len(column.categories) > MAX_CATEGORIES:
         raise DataError(
             f"{column.name!r} has {number_of(len(column.categories), 'category')}, at most {MAX_CATEGORIES:,} of which "
-            "can be told apart. It may only number the rows",
-            cure="leave it out, or join rare ones",
+            "can be told apart. It may be a row number",
+            cure="leave it out, or merge rare categories",
         )
     return column
 
@@ -342,7 +342,7 @@ def table_columns(table: Any, n: int, what: str) -> list[ArrayColumn]:
         named = {what if array.ndim == 1 else f"{what} {i}": column for i, column in enumerate(columns.T)}
     if what != "covariates" and len(named) != 1:
         raise DataError(
-            f"{what} are one column; got {len(named)}", cure="join them to one, such as batch and sex to 'batch sex'"
+            f"{what} are one column; got {len(named)}", cure="join them into one, such as batch and sex to 'batch sex'"
         )
     return [as_column(name, values, n) for name, values in named.items()]
 
@@ -638,7 +638,7 @@ def row_lines(path: str, n: int) -> list[str]:
         ) from error
     if len(lines) != n:
         raise DataError(
-            f"{len(lines):,} lines for {n:,} rows", file=path, cure="write one line for every row, and no heading"
+            f"{len(lines):,} lines for {n:,} rows", file=path, cure="write one line for every row, without a header"
         )
     return lines
 

@@ -57,7 +57,7 @@ def weighted_rows(source: RowSource, sample_weight: Any, *, mean_one: bool = Fal
         row = int(np.flatnonzero(invalid)[0])
         raise DataError(
             f"sample_weight must hold numbers from 0; row {row} has {weights[row]} (counted from 0)",
-            cure="give 0 to rows that do not count",
+            cure="give weight 0 to rows to leave out",
         )
     total = float(weights.sum())
     if total == 0:

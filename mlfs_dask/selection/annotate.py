@@ -138,7 +138,7 @@ def annotate(
     chosen = count_selected(record, k)
     name = name or re.sub(r"\W", "_", f"mlfs_{record.record.get('method', 'run')}")
     if "/" in name:
-        raise UsageError(f"names in AnnData have no slash, and {name!r} has one\n  cure: --name gives another name")
+        raise UsageError(f"names in AnnData must not contain a slash; got {name!r}\n  cure: --name gives another name")
     spec = FileSpec(keys=dict(keys or (record.store.get("reading") or {}).get("keys") or {}))
 
     def entries(index: Sequence[str], names: Sequence[str], where: str) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def annotate(
         return _annotation("", written, chosen, record, len(index))
     path = str(data)
     if is_url(path):
-        raise UsageError(f"{path}: only local files are annotated\n  cure: fetch it, annotate it and put it back")
+        raise UsageError(f"{path}: only local files are annotated\n  cure: download it, annotate it and upload it")
     location = local_path(path)
     if not location.exists():
         raise DataError("there is no such file", file=path, cure="check the path")
@@ -339,7 +339,7 @@ def _var(root: Any, path: str) -> Any:
     raise DataError(
         "it has no data frame var as AnnData writes it",
         file=path,
-        cure="give an AnnData file; read and write an old one with anndata first",
+        cure="give an AnnData file; write an old file anew with anndata first",
     )
 
 

@@ -421,7 +421,7 @@ class CountingSelector(OneReading):
                 f = int(np.flatnonzero(wide)[0])
                 raise DataError(
                     f"a categorical feature has {int(features.n_categories[f])} values; at most {MAX_CODES} can be "
-                    "counted. It may only number the rows",
+                    "counted. It may be a row number",
                     column=names.first_feature(wide),
                     cure="leave it out when converting (`mlfs convert --drop NAME`), or join rare values",
                 )

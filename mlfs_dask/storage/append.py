@@ -94,7 +94,7 @@ def append(
         return Conversion(str(store), extension.schema, (), time.monotonic() - started, 0, 0, 0)
     if dtype not in (None, extension.schema.dtype):
         raise UsageError(
-            f"the store holds {extension.schema.dtype}, and what is appended cannot be {dtype}"
+            f"the store holds {extension.schema.dtype}, so appended values cannot be {dtype}"
             "\n  cure: leave --dtype out, or convert all files together"
         )
     paths = paths_of(sources)

@@ -39,7 +39,7 @@ class Options:
                 choices = ", ".join(str(choice) for choice in known if choice)
                 raise UsageError(f"{name} must be one of {choices}, not {value!r}")
         if self.file.obs and self.file.transpose:
-            raise UsageError("--obs does not go with --transpose, whose rows are columns of the file")
+            raise UsageError("--obs does not go with --transpose, since rows are then columns of the file")
         for name in self.file.obs:
             if "/" in name or name in ("", ".", "..", "_index"):
                 raise UsageError(f"{name!r} cannot be the name of a column of a store\n  cure: rename it in the source")

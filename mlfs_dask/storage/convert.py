@@ -239,12 +239,12 @@ def paths_of(sources: str | Path | Sequence[str | Path]) -> list[str]:
     data = next((source for source in given if not isinstance(source, str | os.PathLike)), None)
     if data is not None:
         raise UsageError(
-            f"sources are paths and URLs of files; got {type(data).__name__}\n  cure: write it to a file before "
-            "(to_parquet, write_h5ad), or give it to a selector as it is"
+            f"sources are paths and URLs of files; got {type(data).__name__}\n  cure: write it to a file first "
+            "(to_parquet, write_h5ad), or pass it to a selector directly"
         )
     paths = [str(source) for source in given]
     if "" in paths:  # as a path it is the working folder
-        raise UsageError("a source is empty, and names no file\n  cure: leave it out, or give the path of a file")
+        raise UsageError("a source is the empty text\n  cure: leave it out, or give the path of a file")
     return paths
 
 
@@ -269,7 +269,7 @@ def convert_files(paths: Sequence[str], store: str | Path, *, options: Options, 
     options.check()
     for path in paths:
         if _same_place(path, store):
-            raise UsageError(f"{path} is both read and written\n  cure: choose another place for what is written")
+            raise UsageError(f"{path} is both read and written\n  cure: write to another path")
     spec = options.file
     return convert_reader(
         lambda: open_sources(paths, spec),

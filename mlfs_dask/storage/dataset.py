@@ -142,7 +142,7 @@ def _check_objects(expected: Mapping[str, int], present: Mapping[str, int | None
         problems.append(f"{number_of(len(missing), 'object')} missing: {_some(missing)}")
     if cut:
         problems.append(f"{number_of(len(cut), 'object')} not of the recorded size: {_some(cut)}")
-    raise DataError(f"the store is not whole: {'; '.join(problems)}", file=path, cure=_CURE)
+    raise DataError(f"the store is incomplete: {'; '.join(problems)}", file=path, cure=_CURE)
 
 
 def _some(keys: list[str]) -> str:
@@ -394,7 +394,7 @@ class Store(Dataset):
         """Array of str, shape (d,): numeric, integer, binary or categorical."""
         values, codes = self._read("var/kind/categories", len(KINDS)), self._read("var/kind/codes", self.schema.d)
         if not np.isin(codes, np.arange(len(KINDS))).all():
-            raise DataError("var/kind/codes is damaged: it holds a kind that there is not", file=self.path, cure=_CURE)
+            raise DataError("var/kind/codes is damaged: it has an unknown kind", file=self.path, cure=_CURE)
         kinds: NDArray[Any] = values[codes]
         return kinds
 

@@ -64,9 +64,7 @@ class Destination:
             return cls(str(store), None, remote, wip)
         final = Path.cwd() / local_path(store)
         if not str(store) or not final.name:
-            raise UsageError(
-                f"{str(store)!r} is no place for a store\n  cure: give the path of a folder that is to be made"
-            )
+            raise UsageError(f"{str(store)!r} is not a path for a store\n  cure: give the path of a new folder")
         if final.exists():
             final = behind_links(final)
         wip = final.with_name(f".{final.name}.wip")
@@ -129,7 +127,7 @@ class Destination:
             if error.errno not in DISK_FULL:
                 raise MlfsError(
                     f"{self.store}: {error.strerror or error}"
-                    f"\n  cure: put that right and pass --resume ({self.wip} keeps what is done)"
+                    f"\n  cure: remove the cause and pass --resume ({self.wip} keeps the finished part)"
                 ) from error
             raise full_disk(
                 f"{self.wip}: the disk is full, and more has to be written",
@@ -159,8 +157,8 @@ class Destination:
                     )
             elif not force:
                 raise UsageError(
-                    f"an interrupted conversion to {self.store} lies in {self.wip}"
-                    "\n  cure: pass --resume to go on with it, or --force to start again"
+                    f"an interrupted conversion to {self.store} is in {self.wip}"
+                    "\n  cure: pass --resume to continue it, or --force to start again"
                 )
         self.discard()
 

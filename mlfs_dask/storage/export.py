@@ -73,9 +73,9 @@ def export_rows(
         X: ndarray or csr_array, shape (rows, d), NaN = missing, all of one dtype and kind. Y: csr_array of int8,
         shape (rows, q), 1 and -1 (unknown).
     path : str or Path
-        Local path or URL ending in .npz, .h5ad, .svm, .svmlight, .libsvm, .csv, .parquet, .pq or .arff; text also with
-        .gz behind it. Beside an .arff the labels go to an .xml of the same stem. A sparse .npz is X for
-        `scipy.sparse.load_npz`, with Y in further arrays. svmlight knows no names and no unknown labels, CSV does not
+        Local path or URL ending in .npz, .h5ad, .svm, .svmlight, .libsvm, .csv, .parquet, .pq or .arff; text
+        also followed by .gz. Beside an .arff the labels go to an .xml of the same stem. A sparse .npz is X for
+        `scipy.sparse.load_npz`, with Y in further arrays. svmlight has no names and no unknown labels, CSV does not
         say which columns are labels.
     feature_names, label_names : sequence of str, lengths d and q
     kinds : sequence of str, length d, optional
@@ -182,7 +182,7 @@ def _staged(targets: Sequence[str], blocks: _CountedBlocks, *, force: bool) -> I
         if exists and not force:
             raise UsageError(f"{target} exists already\n  cure: choose another name, or --force to replace it")
         if not remote and local_path(target).is_dir():
-            raise UsageError(f"{target} is a folder\n  cure: choose the name of a file")
+            raise UsageError(f"{target} is a folder\n  cure: give the name of a file")
 
     files: list[Path] = []
 
@@ -378,8 +378,8 @@ def _write_svmlight(table: _Table, file: Path) -> None:
             unknown = np.flatnonzero(Y.data == -1)
             if unknown.size:
                 raise DataError(
-                    f"row {row + int(np.searchsorted(Y.indptr, unknown[0], side='right'))}: svmlight cannot say "
-                    "that a label is unknown",
+                    f"row {row + int(np.searchsorted(Y.indptr, unknown[0], side='right'))}: svmlight has no "
+                    "unknown labels",
                     column=table.label_names[int(Y.indices[unknown[0]])],
                     cure="write .npz, .parquet or .arff instead",
                 )
@@ -520,7 +520,7 @@ def _write_csv(table: _Table, file: Path) -> None:
         missing = [text for text in texts if is_missing(text)]
         if missing:
             raise DataError(
-                "this text of a category stands for a missing value in CSV",
+                "this category would be a missing value in CSV",
                 column=table.feature_names[feature],
                 value=missing[0],
                 cure="write .npz, .parquet or .arff instead",

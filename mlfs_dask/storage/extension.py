@@ -63,7 +63,7 @@ class StoreExtension:
         if schema.checksums and written_alike:
             return
         raise DataError(
-            f"this store was made by mlfs-dask {schema.version} in a form that nothing can be appended to",
+            f"this store was made by mlfs-dask {schema.version} in an earlier format, which cannot be appended to",
             file=dataset.path,
             cure=_ANEW,
         )

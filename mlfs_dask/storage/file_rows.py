@@ -265,9 +265,9 @@ def require_rows(reader: Reader | None, path: str) -> Reader:
     if reader is not None and reader.enterable:
         return reader.for_passes()
     raise UsageError(
-        f"{path}: its rows cannot be read by themselves: it is text, stored by columns, one packed stream, or"
+        f"{path}: its rows cannot be read independently: it is text, stored by columns, one packed stream, or"
         " one of two files"
-        f"\n  cure: `mlfs convert {path} STORE`, with the options that tell the labels, and name the store"
+        f"\n  cure: `mlfs convert {path} STORE`, with the options of the labels, and use the store"
     )
 
 

@@ -118,7 +118,7 @@ def infer_schema(
     minus_one = statistics.settle_minus_one(declared)
     if minus_ones and declared is None:
         warnings.append(
-            "labels are -1 and 1 and never 0, so -1 is taken as negative; say --labels-unknown -1 if it means unknown"
+            "labels are -1 and 1 and never 0, so -1 is taken as negative; give --labels-unknown -1 if it means unknown"
             if minus_one == "negative"
             else f"{beside}, so -1 is taken as unknown ({minus_ones:,} entries); "
             "if -1 means negative, say --labels-negative -1, and --labels-unknown 0 if 0 means unknown"
@@ -130,11 +130,11 @@ def infer_schema(
     }
     for what, count in counts.items():
         if count == 0 and (values := getattr(options.file.labels.values, what)):
-            warnings.append(f"no label is {' or '.join(values)}, which --labels-{what} names: check how it is written")
+            warnings.append(f"no label is {' or '.join(values)}, which --labels-{what} names: check its spelling")
     if minus_ones and zeros and said == "negative":
         warnings.append(
-            f"-1 ({minus_ones:,} entries) and 0 ({zeros:,}) are both taken as negative; say --labels-unknown 0 if 0 "
-            "means unknown"
+            f"-1 ({minus_ones:,} entries) and 0 ({zeros:,}) are both taken as negative; give --labels-unknown 0 "
+            "if 0 means unknown"
         )
     if extension is not None:
         extension.check_values(statistics, reader.path, dtype=options.dtype)

@@ -70,7 +70,7 @@ def open_specified(path: str | Path, spec: FileSpec) -> Dataset:
         return open_file(str(path), spec)
     if spec.record:
         raise UsageError(
-            f"{path} is a store, which knows its labels and features: {', '.join(spec.record)} are of files"
+            f"{path} is a store, which defines its labels and features: {', '.join(spec.record)} are of files"
             "\n  cure: leave them out"
         )
     return store
@@ -138,8 +138,8 @@ def reopen(store: Mapping[str, Any]) -> Dataset:
     dataset = _part_of(dataset, subset)
     if dataset.digest != store["digest"]:
         raise DataError(
-            "which part of the store the run was made on is not known: it was chosen in Python, or a file that names "
-            "it has changed."
+            "the part of the store that the run used is not known: it was chosen in Python, or a file that "
+            "names it has changed."
         )
     return dataset
 

@@ -547,7 +547,7 @@ def _first_vanished(values: NDArray[Any], stored: NDArray[Any]) -> int | None:
 
 def _vanished(value: float, dtype: np.dtype[Any], column: int) -> DataError:
     return DataError(
-        f"a value other than 0 becomes 0 as {dtype.name}",
+        f"a nonzero value becomes 0 as {dtype.name}",
         column=int(column),
         value=f"{value:g}",
         cure="leave --dtype out",

@@ -116,7 +116,7 @@ class StoreLocation(NamedTuple):
             raise DataError(
                 "there is no such store" if root is None else "another store is there",
                 file=self.path,
-                cure="workers read the store themselves: give them the same file system at the same path, or a URL",
+                cure="workers read the store themselves: they need it at the same path or URL",
             )
 
     def _root(self) -> bytes | None:
@@ -153,7 +153,7 @@ class StoreLocation(NamedTuple):
             raise DataError(
                 f"the store is damaged: {damage}, {where}",
                 file=f"{self.path}/{damage.key}",
-                cure="restore a copy, or convert the sources again; `mlfs inspect --verify` tells all that is damaged",
+                cure="restore a copy, or convert the sources again; `mlfs inspect --verify` lists all damage",
             ) from damage.__cause__
 
 

@@ -100,8 +100,8 @@ def _open_store(path: str, spec: FileSpec) -> StoreReader:
     """Return the reader of a store, without the columns to leave out."""
     if not spec.labels.values.is_default:
         raise UsageError(
-            f"{path} is a store, whose labels are 1, 0 and unknown\n  cure: say what the values of labels mean where "
-            "the store is made"
+            f"{path} is a store, whose labels are 1, 0 and unknown\n  cure: give the meaning of label values "
+            "when you convert"
         )
     dataset = open_store(path, storage_options=spec.storage_options)
     names: Any = tuple(map(str, dataset.feature_names))

@@ -208,9 +208,7 @@ def _read_file(path: str, n: int, numbers: Mapping[str, int], what: str, *, risi
         repeated = int(distinct[counts.argmax()])
         lines = ((line, entry) for line, entry, number in _lines_of(path, n, numbers, what) if number == repeated)
         (first, _), (line, entry) = itertools.islice(lines, 2)
-        raise DataError(
-            f"this {what} stands in line {first} already", file=path, line=line, value=entry, cure="name it once"
-        )
+        raise DataError(f"this {what} is in line {first}, too", file=path, line=line, value=entry, cure="name it once")
     return _in_order(numbers_read, distinct, rising=rising)
 
 
@@ -227,7 +225,7 @@ def _lines_of(path: str, n: int, numbers: Mapping[str, int], what: str) -> Itera
                     yield line, entry, _number_in_line(entry, n, numbers, what, path, line)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"the file of {what}s cannot be read: {error}", file=path, cure=f"give a text file with one {what} a line"
+            f"the file of {what}s cannot be read: {error}", file=path, cure=f"give a text file with one {what} per line"
         ) from error
 
 

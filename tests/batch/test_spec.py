@@ -158,7 +158,7 @@ READER_ALONE = [
     (elc("tol: 1", "lambda_: -1"), 6, "lambda must be a non-negative number; got -1"),
     (elc(f"lambda: {'2' * 400}"), 5, "lambda must be a non-negative number; got 222"),
     (BASE + "evaluation: [{folds: 2}, {folds: 3}]\n", 4, "two evaluations are called 'evaluation'"),
-    ("a: &a\n  b: *a\n", 1, "an alias refers to what it is in"),
+    ("a: &a\n  b: *a\n", 1, "an alias refers to an entry that contains it"),
     ("[" * 100_000, None, "it is nested too deeply"),
     (
         "a0: &a0 [1, 1]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
@@ -244,7 +244,7 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path, text, line, problem):
 def test_a_file_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match="there is no such file"):
         read_spec(tmp_path / "no.yaml")
-    with pytest.raises(DataError, match="it is a folder, and no plan"):
+    with pytest.raises(DataError, match="it is a folder, not a plan"):
         read_spec(tmp_path)
     (tmp_path / "plan.yaml").write_bytes(b"stores: \xe9\n")
     with pytest.raises(DataError, match="it is no text in UTF-8"):

@@ -113,7 +113,7 @@ def test_a_store_that_is_cut_off(run: Run, store: Path, tmp_path: Path) -> None:
     shard.write_bytes(shard.read_bytes()[:10])
     done = run("select", "elc", store, "-k", "1", "-o", tmp_path / "run")
     assert done.exit_code == 3
-    assert "the store is not whole: 1 object not of the recorded size: X/c/0/0" in done.stderr
+    assert "the store is incomplete: 1 object not of the recorded size: X/c/0/0" in done.stderr
     assert "restore a copy, or convert the source files again" in done.stderr
     verified = run("inspect", store, "--verify")
     assert (verified.exit_code, "1 damaged: X/c/0/0" in verified.stderr) == (3, True)
@@ -201,7 +201,7 @@ def test_a_full_disk(small_disk: Callable[[str], Path], run: Run, store: Path, t
         (("transform", "t.zarr", "run", ""), "'DEST': it is empty, and names no place."),
         (
             ("convert", "in.csv", "/", "--n-labels", "1", "--force"),
-            "'/' is no place for a store\n  cure: give the path",
+            "'/' is not a path for a store\n  cure: give the path",
         ),
         (("convert", "in.csv", "new.zarr", "--label-columns", "sky\nsea"), "a,b,c on one line, or @FILE with a name"),
         (("convert", "in.csv", "new.zarr", "--n-labels", "1", "--drop", "f1\nf2"), "a,b,c on one line, or @FILE with"),
@@ -269,7 +269,7 @@ def test_nothing_is_written_into_a_store(
     before = sorted(store.rglob("*"))
     result = run(*(word.format(store=store, run=tmp_path / "run", place=store / place) for word in words))
     assert result.exit_code == 2, result.stderr
-    assert f"is inside the store {store}, which never changes\n  cure: give another place" in result.stderr
+    assert f"is inside the store {store}, which must not change\n  cure: give another place" in result.stderr
     assert sorted(store.rglob("*")) == before
 
 

@@ -111,7 +111,7 @@ def test_a_metric_of_runs_alone_is_refused(run: Run, tiny_store: Path, tmp_path:
     assert run("select", "elc", tiny_store, "-k", "2", "-o", tmp_path / "run").exit_code == 0
     refused = run("report", tmp_path / "run", "--metric", "blah", "-o", tmp_path / "page.html")
     assert refused.exit_code == 2
-    assert "there is no evaluation here, of which the metric 'blah' could be shown" in refused.stderr
+    assert "there is no evaluation with the metric 'blah'" in refused.stderr
     refused = run("report", tmp_path / "run", "--image-shape", "4x6", "-o", tmp_path / "page.html")
     assert "an image of 4x6 has 24 pixels, elc has 5 features" in refused.stderr
     assert not (tmp_path / "page.html").exists()

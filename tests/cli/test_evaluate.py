@@ -131,7 +131,7 @@ def test_what_is_planned_and_printed(run: Run, run_json: RunJson, tiny_store: Pa
         (
             ["elc", "--split-file", "folds.txt", "--split", "kfold"],
             2,
-            "--split-file gives the split, so that --split kf",
+            "--split-file gives the split, so --split kf",
         ),
         (
             ["elc", "--split-file", "folds.txt", "--repeats", "2"],
@@ -141,7 +141,7 @@ def test_what_is_planned_and_printed(run: Run, run_json: RunJson, tiny_store: Pa
         (
             ["elc", "--test-store", "{store}", "--folds", "3"],
             2,
-            "--test-store gives the split, so that --folds 3 would",
+            "--test-store gives the split, so --folds 3 would",
         ),
         (["elc", "--test-store", "{store}", "--test-size", "0.5"], 2, "so that --test-size 0.5 would have no effect"),
         (["elc", "--split-file", "none.txt"], 3, "cannot be read"),

@@ -238,8 +238,12 @@ def secret(place: Path) -> None:
     ("make", "code", "problem"),
     [
         (lambda folder: chunk(folder, os.mkfifo), 3, "it is a pipe, a socket or a device"),
-        (lambda folder: chunk(folder, lambda place: place.symlink_to("/dev/zero")), 3, "is a link to a file elsewhere"),
-        (lambda folder: chunk(folder, secret), 3, "is a link to a file elsewhere"),
+        (
+            lambda folder: chunk(folder, lambda place: place.symlink_to("/dev/zero")),
+            3,
+            "is a link to a file outside the folder",
+        ),
+        (lambda folder: chunk(folder, secret), 3, "is a link to a file outside the folder"),
         (lambda folder: names(folder, os.mkfifo), 3, "it is a pipe, a socket or a device"),
         (lambda folder: names(folder, lambda place: place.write_bytes(b"x" * (200 << 20))), 3, "a line is longer than"),
         (metadata, 4, "zarr.json: projected 6,144.0 MiB"),

@@ -226,7 +226,7 @@ def test_a_run_of_some_features_is_judged_on_the_same(store, run, run_json):
     run_json("evaluate", "a.zarr", "./some", "-o", "eval", "--features", "1:6", *JUDGED)
     refused = run("evaluate", "a.zarr", "./some", "-o", "eval", *JUDGED)
     assert refused.exit_code == 3
-    assert "this run ranks 5 features, and not those of the data, which has 8" in refused.stderr
+    assert "this run ranks 5 features, but the data has 8" in refused.stderr
     assert "cure: choose the features that the run was made from (--features 1:6)" in refused.stderr
     refused = run("evaluate", "a.zarr", "./all", "-o", "eval", "--features", "1:6", *JUDGED)
     assert (refused.exit_code, "cure: leave out --features" in refused.stderr) == (3, True)

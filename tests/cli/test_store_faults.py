@@ -125,7 +125,7 @@ def test_a_server_that_refuses_for_good(
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("X/c/1/0", "an object is shorter than it has to be, or was changed while it was read: 416"),
+        ("X/c/1/0", "an object is too short, or was changed while it was read: 416"),
         ("zarr.json", "416"),
     ],
 )

@@ -132,7 +132,7 @@ def test_no_flipped_bit_and_no_cut_gives_another_state(tmp_path, caplog):
     assert whole.count(b"(200000,), }") == 1
     (tmp_path / "state.npz").write_bytes(whole.replace(b"(200000,), }", b"(20000 ,), }"))
     assert folder.read("state.npz", "key") is None
-    assert "is damaged and left aside: wrong check sum of array/x.npy" in caplog.text
+    assert "is damaged and ignored: wrong check sum of array/x.npy" in caplog.text
 
 
 def test_a_state_that_cannot_be_read_now_is_not_begun_over(tmp_path, monkeypatch):

@@ -179,7 +179,7 @@ def test_only_shared_numbers_of_features_are_compared(tmp_path: Path) -> None:
         ({}, "the run 'elc' on 'a' is in two of the evaluations, judged by mlknn; name one of them"),
         (
             {"runs": [{"run": "elc", "method": "elc", "params": {"C": 2}}]},
-            "the run 'elc' has other parameters in two evaluations of 'a'",
+            "the run 'elc' has different parameters in two evaluations of 'a'",
         ),
     ],
 )

@@ -360,7 +360,9 @@ def test_what_is_known_of_test_rows_is_judged(method: str) -> None:
     truth = np.where(unknown, -1, Y)
     fold_of = np.arange(N) % 3
     options: dict[str, Any] = {"fold_of": fold_of, "k_grid": "3", "classifiers": ("mlknn",), "n_neighbors": 5}
-    with pytest.warns(UserWarning, match=rf"{unknown.sum()} of {4 * N} labels of test rows are unknown: the ") as given:
+    with pytest.warns(
+        UserWarning, match=rf"{unknown.sum()} of {4 * N} labels of test rows are unknown: metrics use the "
+    ) as given:
         found = evaluate(X, method, labels=truth, metrics=("hamming_loss", "average_precision"), **options)
     (named,) = [str(each.message) for each in given if "known in no row" in str(each.message)]  # not in every fold
     assert named == "label (column 3 of Y, counted from 0) is known in no row, and has no part in the scores"

@@ -40,7 +40,7 @@ def test_finished_runs(tmp_path: Path) -> None:
     record = {**run, "learnt": "finished run", "path": str(tmp_path / "a.elc")}
     assert read_candidate(str(finished(tmp_path / "a.elc"))).to_record() == record
     (tmp_path / "x").mkdir()
-    with pytest.raises(UsageError, match=r"two candidates are called 'a\.elc'"):
+    with pytest.raises(UsageError, match=r"two candidates have the name 'a\.elc'"):
         read_candidates([str(tmp_path / "a.elc"), str(finished(tmp_path / "x" / "a.elc"))])
 
 
@@ -101,7 +101,7 @@ def settings(**options: Any) -> Any:
         (read_candidate, "elc:lambda", "elc:lambda gives lambda no value; write lambda=VALUE"),
         (read_candidate, "random:seed=1", "takes no parameters"),
         (read_candidate, "/no/such/run", "neither the folder of a finished run"),
-        (read_candidates, ["elc", "random", "elc"], "two candidates are called 'elc'"),
+        (read_candidates, ["elc", "random", "elc"], "two candidates have the name 'elc'"),
         (read_candidates, [], "no candidate was given"),
         (grid_of_20, "", "'' is neither a count"),
         (grid_of_20, "0", "not between 1 and d"),

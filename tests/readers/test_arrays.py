@@ -205,7 +205,7 @@ HALVES[20, 1] = 0.5
 @pytest.mark.parametrize(
     ("arrays", "keys", "said"),
     [
-        ({"A": X, "B": Y}, {}, "there: 'A', 'B'\n  cure: name it X, or say which it is with --key x=NAME"),
+        ({"A": X, "B": Y}, {}, "there: 'A', 'B'\n  cure: name it X, or give its name with --key x=NAME"),
         ({"X": X, "A": Y, "B": Y}, {}, "no array for Y; arrays there: 'X', 'A', 'B'"),
         ({"X": X, "Y": Y}, {"x": "Z"}, "no array 'Z' for X; arrays there: 'X', 'Y'"),
         ({"X": X, "Y": Y[:30]}, {}, "X has 37 rows and Y has 30"),
@@ -249,7 +249,7 @@ def large(folder: Path) -> list[str]:
         (edited(lambda content: content[:-200]), r"it is no \.npz file"),
         (edited(lambda content: content[:-200], "deflated"), r"it is no \.npz file"),
         (edited(lambda content: content.replace("é".encode(), b"\xff\xff")), "'utf-8' codec can't decode byte 0xff"),
-        (edited(gzip.compress), "packed with gzip, and its format has to be entered in the middle"),
+        (edited(gzip.compress), "packed with gzip, and its format needs random access"),
         (edited(lambda content: b""), "the file is empty"),
         (edited(lambda content: content[:5000] + bytes(100) + content[5100:], write=large),
          r"rows 901 to 1,000 cannot be read: Bad CRC-32 for file 'X.npy'"),

@@ -174,7 +174,7 @@ def test_many_classes_of_rows_without_one_take_bounded_memory(tmp_path: Path) ->
 
 def test_a_matrix_of_labels_has_no_columns_of_classes(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", X=np.ones((2, 2)), Y=np.ones((2, 2)))
-    with pytest.raises(UsageError, match="labels are a matrix here, and no columns of classes"):
+    with pytest.raises(UsageError, match="labels are a matrix here, not columns of classes"):
         open_source([str(tmp_path / "t.npz")], FileSpec(labels=LabelSpec(classes=True)))
 
 
@@ -318,7 +318,7 @@ def test_a_count_of_labels_counts_what_is_not_left_out(tmp_path: Path, suffix: s
     assert sorted(names_of(opened(path, drop=("id",), count=2, first=first))[1]) == ["y1", "y2"]
     if suffix != "arff":
         assert names_of(opened(path, obs=("id",), count=2, first=first))[0] == ["x"]
-    with pytest.raises(DataError, match="column 'y1': it is a label, and is to be left out"):
+    with pytest.raises(DataError, match="column 'y1': it is both a label and a column to leave out"):
         opened(path, drop=("id", "y1"), columns=("y1", "y2"))
 
 
@@ -359,7 +359,7 @@ def test_names(tmp_path: Path, text: str, names: tuple[str, ...]) -> None:
         ("<labels><label/></labels>", "a <label> element has no name", 1),
         (
             "<labels><label name='l1'/>\n<label name='l0'/>\n<label name='l1'/></labels>",
-            "line 3, value 'l1': the label is named a second time; the first is in line 1",
+            "line 3, value 'l1': the label is named twice; the first time in line 1",
             3,
         ),
     ],

@@ -113,7 +113,7 @@ def test_columns(write, text: str, options: FileSpec, features: tuple[str, ...],
         ('a,b,y\n5,1,0\n"1,234",2,1\n', key(categorical="1"), {0: ("1,234", "5")}, None),
         # Sizes 1, 2 and "none" may be categories, and a missing measurement: nobody but the user knows.
         ("a,b,y\n1,x,0\n2,1,1\nn.d.,z,0\n", LAST, {0: ("1", "2", "n.d."), 1: ("1", "x", "z")},
-         "'a' is taken for categories: beside 2 different numbers it holds 'n.d.'; in a column of measurements leave"),
+         "'a' is read as categories: besides 2 different numbers it holds 'n.d.'; in a column of measurements leave"),
         ("a,y\n1,0\n2,1\nn.d.,0\n", key(categorical="a"), {0: ("1", "2", "n.d.")}, None),
         # Codes with some letters among them are categories.
         ("a,y\n" + "".join(f"{i:02},0\n" for i in range(44)) + "".join(f"V{i},1\n" for i in range(6)), LAST,
@@ -178,7 +178,7 @@ LABEL = "a label must be 0 or 1 (-1 = unknown)"
 ERRORS: list[tuple[str | bytes, int | None, Any, Any, tuple[str, ...]]] = [
     (b"", None, None, None, ("the file is empty",)),
     (b"\n \n", None, None, None, ("nothing but blank lines",)),
-    (b"a,b,y\n", None, None, None, ("a header row and no rows after it",)),
+    (b"a,b,y\n", None, None, None, ("there is a header row but no data row",)),
     (b"a b y\n1  2 0\n", 2, None, "1  2 0", ("3 fields were expected", "tr -s ' '")),
     (b"only\n1\n", None, None, None, ("check the delimiter",)),
     (b"a,b,a\n1,2,0\n", 1, "a", None, ("columns 1 and 3 have the same name",)),
@@ -251,10 +251,13 @@ def test_errors(
         (FileSpec(LabelSpec(count=3)), "3 labels asked for; the file has 3 columns"),
         (FileSpec(LabelSpec(count=1), drop=("a", "b")), "0 features and 1 label are left"),
         (FileSpec(LabelSpec(count=1), drop=("z",)), "the column to leave out, 'z' is none"),
-        (FileSpec(LabelSpec(columns=("sky",)), drop=("3",)), "column 'sky': it is a label, and is to be left out"),
+        (
+            FileSpec(LabelSpec(columns=("sky",)), drop=("3",)),
+            "column 'sky': it is both a label and a column to leave out",
+        ),
         (key(categorical="z"), "the column of categories 'z'"),
         (key(header="banana"), "header must be yes or no, not 'banana'"),
-        (FileSpec(), "nothing tells which columns are labels"),
+        (FileSpec(), "no option says which columns are labels"),
         (FileSpec(), "--label-columns NAMES, --n-labels K"),
     ],
 )

@@ -205,7 +205,7 @@ def test_names_of_arrays(tmp_path: Path, write) -> None:
 
 def test_format_by_option(tmp_path: Path) -> None:
     path = text("t.odd", TABLE)(tmp_path)
-    with pytest.raises(UsageError, match="neither its name nor its first line tells the format") as caught:
+    with pytest.raises(UsageError, match="the format is unclear from its name and its first line") as caught:
         open_source([path], LAST)
     for name, known in known_formats().items():
         assert f"{name} ({known.title})" in str(caught.value)
@@ -289,7 +289,7 @@ def test_labels_from_the_xml_of_the_same_stem(tmp_path: Path, caplog: pytest.Log
     beside = text("t.xml", XML)(tmp_path)
     with caplog.at_level(logging.INFO, logger="mlfs_dask"):
         reader = open_source([path])
-    assert f"{path}: labels are those named in {beside}" in caplog.text
+    assert f"{path}: the labels are those named in {beside}" in caplog.text
     assert reader.header.label_names == ("p", "q")
     assert open_source([path], FileSpec(labels=LabelSpec(count=1))).header.label_names == ("q",)
 
@@ -436,7 +436,7 @@ def test_a_column_with_a_text_of_its_own_in_every_row_is_left_out(
         getattr(table.iloc[rows], f"to_{form}")(path, index=False)
     reader = open_source(paths, ONE_LABEL)
     assert reader.header.feature_names == ("x",)
-    assert "column 'id' has a text of its own in every row: it is left out" in caplog.text
+    assert "column 'id' has a different text in every row: it is left out" in caplog.text
     np.testing.assert_array_equal(read_all(reader)[0][:, 0], table["x"])
     if most > 80:
         assert open_source(paths, replace(ONE_LABEL, keys={"categorical": "id"})).header.feature_names == ("id", "x")
@@ -466,7 +466,7 @@ def test_files_without_rows_are_left_out(tmp_path: Path, caplog: pytest.LogCaptu
         getattr(table[:rows], f"to_{form}")(path, **({"index": False} if form == "csv" else {}))
     X, Y = read_all(open_source(paths, ONE_LABEL))
     assert (X.tolist(), Y.tolist()) == ([[1.5, 0], [2.5, 1]], [[0], [1]])
-    assert [text.partition(": ")[2] for text in caplog.messages] == ["it has no rows, and is left out"] * 2
+    assert [text.partition(": ")[2] for text in caplog.messages] == ["it has no rows and is left out"] * 2
     with pytest.raises(DataError, match="no rows"):
         open_source(paths[::2], ONE_LABEL)
 

@@ -370,7 +370,7 @@ def test_labels_apart_of_three_values(tmp_path: Path) -> None:
 def test_features_without_their_labels(tmp_path: Path) -> None:
     path, options = write_pair(tmp_path)
     with pytest.raises(
-        UsageError, match="features and labels lie in two files\n  cure: say which file holds the labels"
+        UsageError, match="features and labels are in two files\n  cure: say which file holds the labels"
     ):
         open_source([path])
     (tmp_path / "old.txt").write_text("6 4 3\n" + "0 0:1\n" * 6)

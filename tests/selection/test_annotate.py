@@ -221,7 +221,7 @@ def test_what_is_no_anndata(tmp_path, run):
         (tmp_path / "text.h5ad", DataError, "it is no HDF5 file, or damaged"),
         (tmp_path / "other.h5ad", DataError, "it has no data frame var as AnnData writes it"),
         (tmp_path / "folder", DataError, "there is no Zarr group"),
-        (store, UsageError, "is a store, which never changes"),
+        (store, UsageError, "is a store, which must not change"),
         ("s3://bucket/a.h5ad", UsageError, "only local files are annotated"),
     ):
         refused(path, run, error, told)

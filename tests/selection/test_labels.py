@@ -119,7 +119,7 @@ def test_labels_that_have_no_meaning():
         mlfs.label_matrix([[1, 0], [3, 2]])
     with pytest.raises(DataError, match=r"column 0 of Y holds maybe"):
         mlfs.label_matrix(["yes", "maybe"])
-    with pytest.raises(DataError, match="entries that are left out are 0, and 0 is not named"):
+    with pytest.raises(DataError, match="implicit entries are 0, and 0 is not named"):
         mlfs.label_matrix(sp.csr_array([[1, 2]]), positive=1, negative=2)
     with pytest.raises(UsageError, match="the label '1' cannot be both positive and unknown"):
         mlfs.label_matrix([1, 0], positive=1, unknown=1)

@@ -186,7 +186,7 @@ def test_what_a_newcomer_to_an_object_store_has_to_set(monkeypatch: pytest.Monke
         RemoteObjects("s3://b/t.zarr")
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     for url, said in (
-        ("s3://", "s3://: there is no name in it\n  cure: write it as s3://NAME/PATH"),
+        ("s3://", "s3://: the name is missing\n  cure: write it as s3://NAME/PATH"),
         (
             "az://c/t.zarr",
             "az://c: Account must be specified\n  cure: check the URL and its storage options, and set AZURE",

@@ -171,7 +171,7 @@ def test_digits_are_lost_only_where_the_type_is_named(tmp_path):
     with pytest.raises(DataError, match="lose digits as float32, the type of the store") as caught:
         append(store, tmp_path / "more.csv", labels=LabelSpec(count=2))
     assert caught.value.exit_code == 3
-    with pytest.raises(UsageError, match="the store holds float32, and what is appended cannot be float64"):
+    with pytest.raises(UsageError, match="the store holds float32, so appended values cannot be float64"):
         append(store, tmp_path / "more.csv", labels=LabelSpec(count=2), dtype="float64")
     append(store, tmp_path / "more.csv", labels=LabelSpec(count=2), dtype="float32")
     assert rows_of(store)[0].ravel().tolist() == [0.5, 1.25, np.float32(0.1)]
@@ -199,7 +199,7 @@ def test_a_store_that_cannot_grow_is_left_alone(tmp_path):
     store = csv_store(tmp_path)
     dataset = open_dataset(store)
     dataset.schema = dataclasses.replace(dataset.schema, checksums={})
-    with pytest.raises(DataError, match="in a form that nothing can be appended to"):
+    with pytest.raises(DataError, match="in an earlier format, which cannot be appended to"):
         StoreExtension(dataset)
 
 

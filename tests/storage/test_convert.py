@@ -198,7 +198,7 @@ def test_whole_numbers_are_kept_or_their_loss_is_told(
 ONES = np.ones((3, 50))
 TINY = np.where(np.arange(150).reshape(3, 50) == 52, 1e-60, 0)
 NAMED = {"feature_names": [f"f{i}" for i in range(50)], "path": "a.txt", "first_line": 11}
-VANISHES = "memory, column 'x2', value '1e-60': a value other than 0 becomes 0 as float32"
+VANISHES = "memory, column 'x2', value '1e-60': a nonzero value becomes 0 as float32"
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_a_store_cut_off_half_way(tmp_path: Path) -> None:
     last.write_bytes(last.read_bytes()[:-10])
     with pytest.raises(DataError) as raised:
         open_dataset(path)
-    assert "the store is not whole: 1 object missing: X/c/1/0; " in str(raised.value)
+    assert "the store is incomplete: 1 object missing: X/c/1/0; " in str(raised.value)
     assert f"1 object not of the recorded size: X/c/{shards[-1].name}/0" in str(raised.value)
 
 

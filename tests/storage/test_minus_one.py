@@ -160,7 +160,7 @@ RULES: dict[str, tuple[np.ndarray, Said, dict[int, int], str | None]] = {
                  "--labels-unknown 0 if 0 means unknown"),
     "-1 unknown": (SIGNS, {"unknown": ("-1",)}, {1: 1, -1: -1}, None),
     "-1 negative": (WITH_ZERO, {"negative": ("-1",)}, {1: 1, 0: 0, -1: 0}, f"-1 ({(WITH_ZERO == -1).sum()} entries) "
-                    "and 0 (1) are both taken as negative; say --labels-unknown 0 if 0 means unknown"),
+                    "and 0 (1) are both taken as negative; give --labels-unknown 0 if 0 means unknown"),
     "-1 negative, 0 unknown": (THREE, {"negative": ("-1",), "unknown": ("0",)}, {1: 1, 0: -1, -1: 0}, None),
     "0 unknown": (THREE, {"unknown": ("0",)}, {1: 1, 0: -1, -1: 0}, None),
     "all said": (THREE, {"positive": ("1.0",), "negative": ("0",), "unknown": ("-1",)}, {1: 1, 0: 0, -1: -1}, None),
@@ -202,7 +202,7 @@ def test_every_value_is_said_or_refused(tmp_path: Path) -> None:
     said = {"positive": ("2",), "negative": ("1",)}
     with pytest.raises(DataError, match=r"line 9, column 'l1', value 0: a label must be 2 = positive; 1 = negative\n"):
         converted(tmp_path, csv, np.where(WITH_ZERO == 0, 0, np.where(WITH_ZERO == 1, 2, 1)), **said)
-    with pytest.raises(DataError, match="the labels are sparse: entries that are left out are 0, and 0 is not named"):
+    with pytest.raises(DataError, match="the labels are sparse: implicit entries are 0, and 0 is not named"):
         converted(tmp_path, sparse_npz, np.abs(SIGNS), **said)
     with pytest.raises(UsageError, match=r"the label '1\.0' cannot be both negative and unknown"):
         converted(tmp_path, csv, SIGNS, negative=("1",), unknown=("0", "1.0"))
@@ -249,7 +249,7 @@ def test_texts_that_stand_for_no_value_are_unknown(tmp_path: Path, kind: str, mi
          ("all labels are -1, so -1 is taken as unknown (4 entries); if -1 means negative, say --labels-negative -1, "
           "and --labels-unknown 0 if 0 means unknown",)),
         ("1,1,0\n2,0,1\n", {"unknown": ("missing",)}, [[1, 0], [0, 1]],
-         ("no label is missing, which --labels-unknown names: check how it is written",)),
+         ("no label is missing, which --labels-unknown names: check its spelling",)),
     ],
 )  # fmt: skip
 def test_missing_labels(tmp_path: Path, rows: str, said: Said, Y: list[list[int]], told: tuple[str, ...]) -> None:
