@@ -283,7 +283,7 @@ class Experiment:
                 "this run was made from another store than the one given",
                 file=run.path,
                 cure="give the store that the run was made from; to learn the ranking on each training part, "
-                "give the method ({candidate.method}) in place of the run",
+                f"give the method ({candidate.method}) in place of the run",
             )
         names = table.names["feature"]
         same = len(run.ranking) == table.d and (
