@@ -148,11 +148,13 @@ def _method_page(name: str) -> str:
     title, *paragraphs = prose.split("\n\n")
     parts = [f"# {name}", f"{method.title}. *{paper}.*", *map(_set_formula_apart, paragraphs or [title])]
     parts.insert(2, f"On the command line `mlfs select {name}`, in Python `mlfs_dask.{estimator.__name__}`.")
-    options = [f"| `{flag}` | {default} | {_plain(help)} |" for flag, default, help in _options_of_some()[name]]
+    options = [
+        f"- `{flag}`" + (f" (default {default})" if default else "") + f": {_plain(help)}"
+        for flag, default, help in _options_of_some()[name]
+    ]
     costs, *notes = text_of["Notes"].split("\n\n")
     costs = " ".join(costs.split()).replace(" Memory: ", "\n- Memory: ")
-    parts += ["## Cost", f"- {costs}", *["## Options"] * bool(options)]
-    parts += ["\n".join(["| option | default | meaning |", "| --- | --- | --- |", *options])] * bool(options)
+    parts += ["## Cost", f"- {costs}", *["## Options", "\n".join(options)] * bool(options)]
     parts.append("[Options that every method has](../commands.md) are those of `mlfs select`.")
     parts += [*["## Notes"] * bool(notes), *notes]
     signature = inspect.signature(estimator)
@@ -207,7 +209,7 @@ def _set_formula_apart(paragraph: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text within a table."""
+    """Return a text for a list or a table."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "\\<").replace("*", "\\*")
 
 

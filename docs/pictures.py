@@ -198,20 +198,20 @@ def growth(column: str, ylabel: str, *, logarithmic: bool) -> Figure:
             colour = ("#0072b2", "#c44e00", "#00805e", "#b0508a", "#a87400")[number]
             axes.plot(xs, ys, marker="os^Dv"[number], ms=4, color=colour, label=name)
         axes.set_xscale("log")
-        plain_numbers(axes.xaxis)
+        axes.set_xticks([10**5, 10**6, 10**7], ["0.1 M", "1 M", "10 M"])
         if logarithmic:
             axes.set_yscale("log")
             axes.set_ylim(0.1, 11)
             plain_numbers(axes.yaxis)
-            axes.legend(fontsize=7)
+            axes.legend()
         else:
             axes.axhline(1024, color="#5a6472", lw=1, ls="--")
-            axes.annotate("what a worker may hold", (1.1e5, 960), fontsize=8)
+            axes.annotate("limit of a worker", (1.1e5, 950))
             axes.set_ylim(0, 1100)
         axes.set_xlabel("rows")
         axes.set_ylabel(ylabel)
 
-    return Figure(f"growth-{column}", "", "", "", pd.DataFrame(), draw, size=(4.2, 3.2))
+    return Figure(f"growth-{column}", "", "", "", pd.DataFrame(), draw, size=(2.5, 3.0))
 
 
 def number_of_rows(label: str) -> int:
@@ -241,9 +241,9 @@ def anchors() -> Figure:
         axes.axvline(0, color="#5a6472", lw=1)
         axes.set_yticks(range(len(cases)), cases)
         axes.invert_yaxis()
-        axes.set_xlabel("anchors minus exact graph, points of average precision")
+        axes.set_xlabel("anchors minus exact graph (points)")
 
-    return Figure("anchors", "", "", "", pd.DataFrame(), draw, size=(7.5, 4.0))
+    return Figure("anchors", "", "", "", pd.DataFrame(), draw, size=(5.0, 4.0))
 
 
 @functools.cache
@@ -260,7 +260,8 @@ def pixels() -> list[Figure]:
     for method in ("elc", "label-entropy", "mfsir"):
         ranking = pd.read_csv(demo() / method / "ranking.csv")
         order, scores = ranking["feature_index"].to_numpy(), ranking["score"].to_numpy()
-        found.append(replace(image_map(method, order, scores, 16, (8, 8), name=method), title=method))
+        panel = image_map(method, order, scores, 16, (8, 8), name=method)
+        found.append(replace(panel, title=method, size=(1.7, 1.75)))
     return found
 
 
@@ -278,7 +279,7 @@ PICTURES: dict[str, Callable[[], Figure | list[Figure]]] = {
     "explanation/choosing-ranks": choosing_ranks,
     "explanation/choosing-small": choosing_small,
     "reference/growth": lambda: [
-        growth("reading_seconds", "seconds of a reading", logarithmic=True),
+        growth("reading_seconds", "seconds of a pass", logarithmic=True),
         growth("peak_worker_MiB", "peak of a worker, MiB", logarithmic=False),
     ],
     "reference/anchors": anchors,
