@@ -139,7 +139,7 @@ class Status:
 
     @property
     def fraction(self) -> float | None:
-        """Of all that is to be done as far as it is known, in [0, 1]; None where nothing is known."""
+        """Share of the known work that is done, in [0, 1]; None if no amount of work is known."""
         fraction: float | None = None
         counts = self._counts
         # Of a method with a loop a pass says nothing: it is the first of many, or a part of an iteration.

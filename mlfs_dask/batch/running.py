@@ -71,7 +71,7 @@ JOB_COLUMNS = evaluations.typed_columns(
 
 
 class BatchFailedError(MlfsError):
-    """Some jobs of a batch failed; the others are done.
+    """Error of a batch with failed jobs; the others are done.
 
     Its exit code is that of the failures where they all have the same.
     """

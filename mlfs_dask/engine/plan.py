@@ -1,4 +1,4 @@
-"""From sizes to the shape of a pass: how many tasks, how merged, how much memory. Integers only.
+"""Plan of a pass from sizes alone: tasks, merges and memory, in integers.
 
 The same functions serve `mlfs plan` and the pass itself, so what is printed is what runs.
 """

@@ -1,4 +1,4 @@
-"""Some columns of some rows of a matrix, block by block: what classifiers learn from and are scored on.
+"""Chosen columns and rows of a matrix, block by block, for fitting and scoring classifiers.
 
 The columns of all rows are read once (`evaluation.table`), into memory or into a file. Training rows and test rows are
 subsets of them, and a block of a subset is copied at a time. The number of columns alone decides where blocks end, so

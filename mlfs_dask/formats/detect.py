@@ -1,4 +1,4 @@
-"""From what the user named to one reader: format by suffix or content, pairs, several files as one."""
+"""Detection of formats by suffix or content; one reader for the files that a user named."""
 
 from __future__ import annotations
 

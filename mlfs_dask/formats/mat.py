@@ -30,7 +30,7 @@ from mlfs_dask.files.limits import require_memory
 from mlfs_dask.readers.base import ARRAY_KEYS, FileSpec, Format, begins_with, damaged
 from mlfs_dask.readers.matrix import (
     CsrRows,
-    HeldRows,
+    InMemoryCsrRows,
     MatrixReader,
     Pair,
     Rows,
@@ -514,7 +514,7 @@ def _sparse_5(
         columns = checked_csc(data[:stored], indices[:stored], starts.astype(np.int64), shape, file=path)
         return columns.T if turned else columns.tocsr()
 
-    return HeldRows(make, shape[::-1] if turned else shape, count, np.dtype(np.float64), file=path)
+    return InMemoryCsrRows(make, shape[::-1] if turned else shape, count, np.dtype(np.float64), file=path)
 
 
 FORMATS = (

@@ -23,7 +23,7 @@ from mlfs_dask.readers.base import NAME_KEYS, FileSpec, Format, begins_with, dam
 from mlfs_dask.readers.label_table import read_labels_in_order
 from mlfs_dask.readers.label_values import DEFAULT_VALUES
 from mlfs_dask.readers.matrix import (
-    HeldRows,
+    InMemoryCsrRows,
     MatrixReader,
     Pair,
     Rows,
@@ -89,7 +89,7 @@ class _Matrix:
         (n, width), dtype, file = self.shape, np.dtype(np.float64), self.source.path
         if self.coordinate:
             shape = (width, n) if turned else (n, width)
-            return HeldRows(functools.partial(self._sparse, turned), shape, self.entries, dtype, file=file)
+            return InMemoryCsrRows(functools.partial(self._sparse, turned), shape, self.entries, dtype, file=file)
         return fortran_rows(self._values, self.shape, dtype, turned=turned, opened_bytes=2 * 8 * self.entries)
 
     def _sparse(self, turned: bool) -> csr_array:

@@ -159,7 +159,7 @@ class ParquetReader(TableReader):
         # Columns of a batch, before and after they become numbers, and what Arrow holds of a row group.
         return self.opened_bytes + 2 * batch_bytes + min(self._needed_bytes, self._allowed(batch_bytes))
 
-    def for_passes(self) -> ParquetReader:
+    def pass_reader(self) -> ParquetReader:
         """See `Reader`: wide row groups are not read through temporary files."""
         return replace(self, _streamed_bytes=STREAMED_BYTES)
 

@@ -59,7 +59,7 @@ class Attribute(NamedTuple):
 
 
 class ArffHeader(NamedTuple):
-    """All that precedes the rows.
+    """Header of an ARFF file: everything before the rows.
 
     Attributes
     ----------

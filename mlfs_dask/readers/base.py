@@ -154,7 +154,7 @@ def parts_at(starts: Iterable[int], stop: int | None, *, rows: bool = False) -> 
 
 
 class Batch(NamedTuple):
-    """Some consecutive rows.
+    """Consecutive rows of a source.
 
     Attributes
     ----------
@@ -220,7 +220,7 @@ class Reader(ABC):
         it. Raises DataError with file, line, column, value and cure.
         """
 
-    def for_passes(self) -> Reader:
+    def pass_reader(self) -> Reader:
         """Return a reader of the same rows for passes whose plan has room for `held_bytes`."""
         return self
 

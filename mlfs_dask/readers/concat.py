@@ -53,9 +53,9 @@ class ConcatReader(Reader):
             self.sparse = all(reader.sparse for reader in readers)
             self.nonzeros = sum(reader.nonzeros for reader in readers)
 
-    def for_passes(self) -> ConcatReader:
+    def pass_reader(self) -> ConcatReader:
         """See `Reader`."""
-        return ConcatReader(self.header, [reader.for_passes() for reader in self.readers])
+        return ConcatReader(self.header, [reader.pass_reader() for reader in self.readers])
 
     def held_bytes(self, batch_bytes: int) -> int:
         """See `Reader`."""

@@ -506,7 +506,7 @@ def _apart(offsets: int, last: int | None, indices: int, data: int, rows: int, f
     )
 
 
-class HeldRows:
+class InMemoryCsrRows:
     """Rows of a sparse matrix that is not stored by rows, which is held in memory once rows are asked for.
 
     Parameters
@@ -567,14 +567,14 @@ def require_held(path: str, size: int) -> None:
 
 def rows_of_columns(
     data: Sliceable, indices: Sliceable, indptr: NDArray[Any], shape: tuple[int, int], *, file: str
-) -> HeldRows:
+) -> InMemoryCsrRows:
     """Return the rows of a matrix stored by columns (CSC)."""
     check_compressed(indptr, shape[1], int(indices.shape[0]), int(data.shape[0]), file=file)
 
     def make() -> csr_array:
         return checked_csc(np.asarray(data[:]), np.asarray(indices[:]), indptr, shape, file=file).tocsr()
 
-    return HeldRows(make, shape, int(data.shape[0]), data.dtype, file=file)
+    return InMemoryCsrRows(make, shape, int(data.shape[0]), data.dtype, file=file)
 
 
 def checked_csc(
@@ -924,7 +924,7 @@ def matrix_reader(
                     cure="the parts must have the same columns",
                 )
         rows = [rows for pair in pairs for rows in pair]
-        kinds = {isinstance(X, CsrRows | HeldRows) for X, _ in pairs}
+        kinds = {isinstance(X, CsrRows | InMemoryCsrRows) for X, _ in pairs}
         reader = MatrixReader(
             header=Header(
                 feature_names=feature_names,

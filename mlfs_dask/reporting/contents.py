@@ -55,7 +55,7 @@ class LabelledRun:
 
 @dataclass
 class Contents:
-    """Everything that was found, in the order in which it was named, and what is missing of it."""
+    """Runs, evaluations and comparisons to report, in the given order, and notes on missing parts."""
 
     runs: list[LabelledRun] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)

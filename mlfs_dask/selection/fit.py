@@ -47,7 +47,7 @@ from mlfs_dask.selection.pairs import Pairs, run_tests
 from mlfs_dask.selection.question import Question
 from mlfs_dask.selection.runs import SHARED, read_run
 from mlfs_dask.selectors.contract import Method, UnknownLabelsFound
-from mlfs_dask.selectors.costs import Asked, Begun, Names, Plan, Readings
+from mlfs_dask.selectors.costs import Asked, EarlierChoice, Names, Plan, Readings
 from mlfs_dask.selectors.pairs import AGGREGATE, PAIR_TESTS, pair_statistics
 from mlfs_dask.selectors.parameters import GENERATORS, draw_seed
 from mlfs_dask.selectors.scores import OFTEN, SHOWN, Scores, constant_warnings, falsely_chosen, no_part_in_scores, rank
@@ -374,7 +374,7 @@ class _Job:
     resources: Resources
     params: dict[str, Any]
     kept: NDArray[np.int64]
-    begun: Begun | None
+    begun: EarlierChoice | None
     init: Mapping[str, Any] | None
     checkpoint: AbstractContextManager[Any]
 
@@ -563,7 +563,7 @@ def _cluster_warnings(job: _Job, *, tested: bool) -> list[Warning]:
     ]
 
 
-def resume_choice(question: Question, params: dict[str, Any], rows: OpenedRows, k: int) -> Begun:
+def resume_choice(question: Question, params: dict[str, Any], rows: OpenedRows, k: int) -> EarlierChoice:
     """Return the choice of an earlier run, for a method to continue.
 
     Parameters
@@ -615,7 +615,7 @@ def resume_choice(question: Question, params: dict[str, Any], rows: OpenedRows, 
     shared[run.ranking] = run.shared
     if features is not None:
         chosen, shared = np.searchsorted(features, chosen), shared[features]
-    return Begun(chosen, run.scores[:m], shared)
+    return EarlierChoice(chosen, run.scores[:m], shared)
 
 
 def _stability(choice: Choice, outcome: Scores) -> dict[str, Any]:

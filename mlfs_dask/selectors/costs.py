@@ -340,7 +340,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Begun:
+class EarlierChoice:
     """State of an earlier choice, one feature after another.
 
     Attributes
@@ -381,7 +381,7 @@ class Readings:
         Features that are chosen in any case, in their order.
     init : mapping or None
         Arrays to start from, in place of those that are drawn.
-    begun : Begun or None
+    begun : EarlierChoice or None
         The choice that is gone on with; its features come first among `kept`.
     """
 
@@ -404,7 +404,7 @@ class Readings:
         self.names = names or Names()
         self.records: list[ReadingRecord] = []
         self.kept = np.empty(0, np.int64) if kept is None else kept
-        self.begun: Begun | None = None
+        self.begun: EarlierChoice | None = None
         self.init: Mapping[str, Any] | None = None
         #: Labels that are known in no row.
         self.never_known = np.empty(0, np.intp)

@@ -53,7 +53,7 @@ class Scaled:
 
     @property
     def scaling(self) -> Scaling:
-        """Of the features."""
+        """Scaling of the features."""
         return Scaling(self.centre, self.factor)
 
 

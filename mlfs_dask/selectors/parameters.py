@@ -85,7 +85,7 @@ class Parameter:
 
     @property
     def one(self) -> Parameter:
-        """Of a sequence, one of its elements; else the parameter itself."""
+        """Parameter of one element of a sequence; else the parameter itself."""
         return replace(self, many=False)
 
     @property

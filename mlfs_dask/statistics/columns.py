@@ -1,4 +1,4 @@
-"""Any statistic of some features: for the d × d terms of methods that form them for the best of many features."""
+"""Statistics of chosen features, for methods that form d × d terms for the best of many features."""
 
 from __future__ import annotations
 

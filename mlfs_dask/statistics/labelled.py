@@ -1,4 +1,4 @@
-"""Any statistic of the rows whose labels are known, or of rows whose unknown labels are what is known of the others."""
+"""Wrapper of statistics: labelled rows only, or unknown labels at their mean."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ FILL_READING = "means of features"
 
 
 class PresentMeans(NamedTuple):
-    """Of the values that are not missing.
+    """Means of the values that are not missing.
 
     Attributes
     ----------

@@ -53,7 +53,7 @@ class _Sums(NamedTuple):
 
 
 class KnownSums(NamedTuple):
-    """Of labels over the rows where each is known.
+    """Sums of labels over the rows where each is known.
 
     Attributes
     ----------

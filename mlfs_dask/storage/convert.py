@@ -1,4 +1,4 @@
-"""From source files to a finished store, with bounded memory, in parallel, resumable.
+"""Conversion of source files to a store, with bounded memory, in parallel, resumable.
 
 Stage: every part of the source becomes raw arrays in a working directory beside the destination
 (`spool.py`). Infer: statistics merged over all parts choose storage, type, kinds and partitions. Write:

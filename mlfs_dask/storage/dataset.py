@@ -587,7 +587,7 @@ class Store(Dataset):
 
 
 class DatasetSubset(Dataset):
-    """Some rows, labels and features; made by `Dataset.subset`. `path` is that of the whole."""
+    """Subset of a data set, by rows, labels and features, made by `Dataset.subset`. `path` is that of the whole."""
 
     def __init__(self, whole: Dataset, rows: Chosen | None, labels: Chosen | None, features: Chosen | None) -> None:
         self.path = whole.path

@@ -144,7 +144,7 @@ class FileRows(RowSource):
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """Of X in blocks: numbers that kernels take."""
+        """dtype of X in blocks, which kernels take."""
         X: NDArray[Any] = as_matrix(np.empty((0, 1), self.reader.dtype))
         return X.dtype
 
@@ -263,7 +263,7 @@ def require_rows(reader: Reader | None, path: str) -> Reader:
     UsageError
     """
     if reader is not None and reader.enterable:
-        return reader.for_passes()
+        return reader.pass_reader()
     raise UsageError(
         f"{path}: its rows cannot be read independently: it is text, stored by columns, one packed stream, or"
         " one of two files"

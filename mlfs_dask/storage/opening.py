@@ -1,4 +1,4 @@
-"""From a path or a record to a data set: a store, a file whose rows are read where they lie, or a part of one."""
+"""Opening of data sets from a path or a record: a store, a file read without conversion, or a part of one."""
 
 from __future__ import annotations
 

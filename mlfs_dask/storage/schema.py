@@ -85,7 +85,7 @@ class EarlierState(TypedDict):
 
 @dataclass(frozen=True)
 class StoreSchema:
-    """Everything about a store that is known without reading an array.
+    """Metadata of a store, known without reading an array.
 
     Attributes
     ----------
