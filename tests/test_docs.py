@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -293,7 +292,7 @@ def test_the_site_is_whole(site: Path, tmp_path: Path) -> None:
 
 
 def test_the_site_in_a_browser(site: Path, browser: Any) -> None:
-    """On a phone no page is wider than the screen, every picture is there, and the search finds the pages that answer some words."""
+    """On a phone no page is too wide, every picture is there, and the search finds the pages that answer words."""
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.wait import WebDriverWait
 

@@ -185,31 +185,31 @@ def run_batch(
     Parameters
     ----------
     plan : path or mapping
-        A YAML file, or its content.
+        YAML file of the batch, or its content.
     place : path, optional
-        Folder for the jobs and the tables. Without one only the tables that are returned are left.
+        Folder for the jobs and the tables. By default only the returned tables are kept.
     resume : bool
-        Run only what is missing in the folder.
+        Run only the jobs that are missing in the folder.
     force : bool
         Replace an earlier batch.
     cache : path, "auto" or None
-        Where statistics are kept (`mlfs_dask.engine.cache.cache`). None: jobs share no pass.
+        Folder of the cache (`mlfs_dask.cache`). None: jobs share no pass.
     cache_size : int
-        Bytes.
+        Largest size of the cache in bytes.
 
     Returns
     -------
     BatchResult
-        Jobs that failed are listed in `jobs`; nothing is raised for them.
+        Tables of the batch; `jobs` lists failed jobs, which raise no error.
 
     Raises
     ------
     DataError
         The specification or a store is invalid; nothing was run.
     UsageError
-        The place is taken.
+        The folder exists.
     ClusterLostError
-        What was done is there; go on with `resume`.
+        The cluster was lost; finished jobs are kept: continue with `resume`.
     """
     import tempfile
 

@@ -68,7 +68,7 @@ _assumed: ContextVar[tuple[set[Path], ...]] = ContextVar("assumed", default=())
 def cache(place: str | os.PathLike[str] | None = BESIDE, *, size: int = SIZE) -> Iterator[None]:
     """Cache the statistics of stores in the with-block.
 
-    This holds for the thread of the with-block alone; another thread has a cache of its own, or none.
+    The cache belongs to the thread of the with-block; other threads have their own cache, or none.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def cache(place: str | os.PathLike[str] | None = BESIDE, *, size: int = SIZE) ->
     Raises
     ------
     UsageError
-        The place is a URL, is no folder, or is in a store or a folder of results.
+        The folder is a URL or a file, or lies in a store or a folder of results.
 
     Examples
     --------

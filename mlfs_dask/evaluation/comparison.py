@@ -67,23 +67,23 @@ class Comparison:
     means : DataFrame
         `metric, classifier, dataset, run, method, mean, std, n_folds, n_undefined, rank, best, tied, p_value`: over
         folds and repeats, each averaged over the numbers of features; `std` with n − 1. `p_value` is that of the
-        paired t-test against the best run of the data set, `tied` that it does not decide.
+        paired t-test against the best run of the data set; `tied` is true if it is not significant.
     curves : DataFrame
         `metric, classifier, dataset, run, method, k, mean, std, n_folds`.
     ranks : DataFrame
         `metric, classifier, run, average_rank, n_datasets`.
     wins : DataFrame
-        `metric, classifier, run, other, win, tie, loss`: data sets on which `run` is better, not different and worse
-        than `other` by the paired t-test.
+        `metric, classifier, run, other, win, tie, loss`: number of data sets on which `run` is better than, not
+        significantly different from, and worse than `other` by the paired t-test.
     tests : list of dict
         One for every metric and classifier: Friedman's test and the critical differences.
     stability : DataFrame
         `dataset, run, method, k, kuncheva, jaccard, n_sets`.
     times : DataFrame
         `dataset, run, method, fits, seconds_mean, seconds_std, passes_mean, bytes_read_mean, peak_driver_bytes,
-        peak_worker_bytes`: of learning one ranking; peaks are the largest.
+        peak_worker_bytes`: cost of learning one ranking; peaks are maxima.
     record : dict
-        What was compared: content of `compare.json`. `record["notes"]` says what could not be.
+        Content of `compare.json`; `record["notes"]` names runs that could not be compared.
     """
 
     means: pd.DataFrame
@@ -122,11 +122,11 @@ def compare(
         EVAL folders, and BATCH folders for all evaluations in them. Runs with the same label on different data sets
         are the same run.
     runs : sequence of str, optional
-        Labels of the runs to compare, in this order; all that there are.
+        Labels of the runs to compare, in this order; all by default.
     control : str, optional
-        The run that the others are compared with by Bonferroni–Dunn. It should be named before the results are seen.
+        Run that all others are compared with by Bonferroni–Dunn. Choose it before you see results.
     k : int, optional
-        Judge at this number of features alone; otherwise values are averaged over the numbers of features.
+        Number of features to compare at; by default values are averaged over the numbers of features.
     alpha : float
         Level of all tests.
 
@@ -137,14 +137,14 @@ def compare(
     Raises
     ------
     UsageError
-        There is nothing to compare, a run or k is not there, or two evaluations of one data set do not go together.
+        There is nothing to compare, a run or k does not exist, or two evaluations of a data set have different splits.
     DataError
-        A folder is no evaluation.
+        A folder is not an evaluation.
 
     Notes
     -----
-    A data set on which a run is absent, or undefined, is left out of the ranks of that metric, and a note says so.
-    The run of all features (method `all`) is shown in the tables and not ranked.
+    A data set on which a run is missing or undefined is left out of the ranks of that metric, with a note.
+    The run of all features (method `all`) is shown in the tables but not ranked.
     """
     require_extra("matplotlib", "a comparison")
     import pandas as pd

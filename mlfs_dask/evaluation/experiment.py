@@ -77,33 +77,33 @@ def evaluate(
     partial_results: PartialResults | None = None,
     **options: Any,
 ) -> Evaluation:
-    """Score features by what classifiers make of them.
+    """Evaluate rankings of features by classifiers on held-out rows.
 
     Parameters
     ----------
     data : Dataset, path or URL of a store, or array-like, shape (n, d)
         NumPy, SciPy sparse, pandas, or a Dask array that fits in memory.
     candidates : str or sequence of str
-        Methods (``"elc"``, ``"elc:lambda_=0.1,variant=published"``), learnt inside each training part; ``"random"`` and
-        ``"all"`` features; folders of finished runs, which are scored as they are; folders of evaluations, whose
-        rankings are scored again, for other classifiers or metrics, fewer features, or beside further candidates: its
-        settings are those of the evaluation (the first of them) but for the options that are given.
+        Methods (``"elc"``, ``"elc:lambda_=0.1,variant=published"``), learnt on each training part; ``"random"`` and
+        ``"all"`` features; folders of finished runs, whose rankings are evaluated; folders of evaluations, whose
+        rankings are evaluated again, with other classifiers or metrics, fewer features, or beside further candidates.
+        Settings of the (first) evaluation are then the defaults of the options.
     labels : array-like, shape (n, q), optional
-        1, 0, and −1 for unknown; with arrays.
+        Labels 1, 0, and −1 for unknown, if `data` is an array.
     test : like `data`, or (X, Y), optional
-        Test rows; `data` is then learnt from, whole, and split no further.
+        Test rows; all rows of `data` are then training rows.
     name : str, optional
-        Of the data set in the tables (default: the store's name without its suffix, or ``"data"``).
+        Name of the data set in the tables (default: the store's name without its suffix, or ``"data"``).
     protocol : str, optional
-        Settings of a published experiment (`mlfs_dask.evaluation.protocols`), over which options count.
+        Settings of a published experiment (`mlfs_dask.evaluation.protocols`); options override them.
     clusters : array, shape (n,), or str, optional
         Clusters of the rows, or the name of a column of the rows: folds keep clusters together.
     fold_of : int array, shape (n,), optional
         The split: the fold in which each row is a test row, −1 for never.
     partial_results : PartialResults, optional
-        Where finished rankings and values are saved; those that are there are not computed again.
+        Store of finished rankings and values, which are not computed again.
     **options
-        Fields of `mlfs_dask.evaluation.protocols.Settings`; one that does not exist is refused.
+        Fields of `mlfs_dask.evaluation.protocols.Settings`.
 
     Returns
     -------
@@ -112,19 +112,19 @@ def evaluate(
     Raises
     ------
     UsageError
-        An option that cannot be.
+        An option is invalid.
     DataError
-        Rows without known labels only, missing feature values, a run of another store, or an evaluation of one, of
-        other training rows, or without rankings for so many features.
+        No row has known labels, feature values are missing, a run or an evaluation is of another store, or an
+        evaluation has other training rows or rankings of too few features.
     DoesNotFitError
-        What must be held is projected not to fit; nothing was learnt.
+        The projected memory does not fit; no data has been read.
 
     Notes
     -----
-    Held in this process: the labels; the chosen columns of all rows, once as they are and as float64 for the rows of
-    one split; scores of the test rows. A store that fits in memory is held whole, unless there is a cluster;
-    else each training part costs one pass for the ranges of its rows, and each ranking its method's passes and one
-    pass for the columns. One ranking serves all k, but of a method whose choice depends on k (ELC, auto).
+    This process holds the labels, the selected columns of all rows (once as stored, and as float64 for the rows of
+    one split) and the scores of the test rows. Without a cluster a store that fits in memory is held as a whole;
+    otherwise each training part costs one pass for the ranges of its rows, and each ranking its method's passes and one
+    pass for the columns. One ranking serves all k, except for methods whose selection depends on k (ELC, auto).
 
     Examples
     --------

@@ -35,26 +35,26 @@ class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     n_neighbors : int
-        Nearest training rows that vote.
+        Number of nearest training rows that vote.
     smoothing : float
-        Added to every count; 1 is Laplace's.
+        Number added to every count; 1 is Laplace's smoothing.
     n_jobs : int, optional
-        Threads of the neighbour search (default: the cores this process may run on). The result is the same for any.
+        Threads of the neighbour search (default: the cores of this process). The result does not depend on it.
 
     Attributes
     ----------
     prior_ : float64 array, shape (q,)
         Probability of each label.
     likelihood_ : float64 array, shape (2, q, n_neighbors + 1)
-        Probability that c of the neighbours have a label, for rows that have it not (0) and have it (1).
+        Probability that c of the neighbours have a label, for rows without (0) and with the label (1).
     classes_ : list of q arrays, or array
-        0 and 1 for every label; the classes, where y was one-dimensional.
+        0 and 1 for every label; the classes if y was one-dimensional.
     n_features_in_ : int
 
     Notes
     -----
     Labels may be unknown (−1): such an entry enters neither the prior nor the likelihoods, and a neighbour's unknown
-    label counts as absent. A label of which nothing else is known has the posterior ½.
+    label counts as absent. A label without known entries has the posterior ½.
 
     Examples
     --------

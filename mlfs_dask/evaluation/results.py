@@ -114,14 +114,14 @@ class Evaluation:
     Attributes
     ----------
     results : DataFrame
-        dataset, run, method, classifier, k, repeat, fold, metric, value; NaN where a metric is undefined.
+        dataset, run, method, classifier, k, repeat, fold, metric, value; NaN for an undefined metric.
     rankings : DataFrame
         dataset, run, repeat, fold, k, rank (from 1), feature_index. k is the number of features that the ranking was
-        learnt for and goes down to: the largest, which serves all others, or every one where the choice depends on it.
-        A finished run has one ranking, that of repeat 0 and fold 0; of `all` features there is none.
+        learnt for: the largest k, which serves all k, or each k if the selection depends on it.
+        A finished run has one ranking, with repeat 0 and fold 0; `all` features have none.
     fits : DataFrame
-        dataset, run, repeat, fold, k, seconds, passes, bytes_read, iterations, converged (missing where a method has no
-        loop), peak_driver_bytes, peak_worker_bytes: a row for every ranking that was learnt.
+        dataset, run, repeat, fold, k, seconds, passes, bytes_read, iterations, converged (missing for methods
+        without a loop), peak_driver_bytes, peak_worker_bytes: a row for every learnt ranking.
     record : dict
         Content of `eval.json`.
     """

@@ -235,28 +235,27 @@ class Reader(ABC):
 
 @dataclass(frozen=True)
 class LabelSpec:
-    """Label columns and the meaning of their values, as the label options of `mlfs convert` give them.
+    """Label columns and the meaning of their values; the label options of `mlfs convert`.
 
-    Of `columns` and `count` at most one is given; formats that carry their labels apart need none.
+    Give at most one of `columns` and `count`; formats that store labels apart from features need neither.
 
     Parameters
     ----------
     xml : str, optional
-        File of Mulan that names the labels, or a table of them (CSV), whose columns are labels or hold those of
-        `columns`.
+        Mulan's file of label names, or a table of labels (CSV), of which `columns` chooses some.
     key : str, optional
-        Column of the data that names a row of that table, as its first column does.
+        Column of the data whose values are in the first column of that table.
     columns : tuple of str, optional
-        Names, numbers from 1, or patterns as `fault_*`.
+        Label columns: names, numbers from 1, or patterns such as `fault_*`.
     count : int, optional
-        The last columns, with `first` the first ones.
+        Number of label columns, the last ones or, with `first`, the first ones.
     first : bool
     positive, negative, unknown : tuple of str
-        Values that mean so.
+        Values with this meaning.
     classes : bool
         Each class of a column becomes a label.
     separator : str, optional
-        What stands between the tags of a column, each of which becomes a label.
+        Text between two tags of a column; each tag becomes a label.
     """
 
     xml: str | None = None

@@ -327,29 +327,29 @@ def bad_label(
 
 
 def label_matrix(Y: Any, *, positive: Any = (), negative: Any = (), unknown: Any = ()) -> Any:
-    """Return the labels of any three values as 1 (positive), 0 (negative) and -1 (unknown), which selectors take.
+    """Return labels as 1 (positive), 0 (negative) and -1 (unknown), from any three values.
 
     Parameters
     ----------
     Y : array-like or sparse matrix, shape (n, q) or (n,)
-        Numbers or texts. Entries that a sparse matrix leaves out are 0.
+        Labels, numbers or texts. Implicit entries of a sparse matrix are 0.
     positive, negative, unknown : value or sequence of values
-        What they are in Y. By default 1 and words for true are positive, 0 and words for false negative, and NaN and
-        None unknown; -1 is negative where another value is unknown, and unknown otherwise. Where both positive and
-        negative values are given, every other value but a missing one is refused.
+        Values in Y with this meaning. By default 1 and words for true are positive, 0 and words for false negative,
+        and NaN and None unknown; -1 is negative if another value is unknown, and unknown otherwise. If both positive
+        and negative values are given, every other value except a missing one is refused.
 
     Returns
     -------
     ndarray of int8, shape (n, q), or csr_array
-        Sparse where Y is sparse, unless 0 is unknown: then most entries are -1, which takes a byte each. A pandas table
-        stays one, with its names.
+        Sparse if Y is sparse, unless 0 is unknown: then most entries are -1 and are stored. A pandas table stays a
+        table, with its names.
 
     Raises
     ------
     DataError
-        A value is none of them.
+        A value has no meaning.
     UsageError
-        A value is given as two of them.
+        A value is given two meanings.
 
     Examples
     --------

@@ -75,13 +75,13 @@ def report(
     title : str, optional
         Heading of the page.
     metrics : sequence of str
-        Show these metrics; all.
+        Metrics to show; all by default.
     image_shape : (int, int), optional
-        Rows and columns of the image whose pixels, row by row, are the features; maps are drawn then.
+        Rows and columns of an image whose pixels, row by row, are the features; the page then has maps.
     figures : path, optional
-        Folder for all figures as SVG; it must not be there yet or be empty, or with `force` hold figures.
+        Folder for all figures as SVG: new, empty or, with `force`, with earlier figures.
     data : bool
-        Whether stores are read (one pass over each) for what features have to do with labels.
+        Make one pass over each store, for correlations of features with labels.
     force : bool
         Replace an earlier page.
 
@@ -93,9 +93,9 @@ def report(
     Raises
     ------
     UsageError
-        The place is taken, or a metric or image shape does not fit.
+        The output exists, or a metric or image shape is invalid.
     DataError
-        A folder is none of those kinds, or damaged.
+        A folder has another kind, or is damaged.
     """
     require_extra("matplotlib", "a report")
     place = check_page(output, force=force)

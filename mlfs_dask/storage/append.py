@@ -46,41 +46,41 @@ def append(
     Parameters
     ----------
     store : path or URL
-        Changes in one step, when all rows are written.
+        Store to append to. It changes in one step, once all rows are written.
     sources : path, URL or sequence of them
-        Their features and labels must be those of the store, by name and in its order.
+        Files with the features and labels of the store, by name and in its order.
     labels, format, keys, drop, transpose
-        As of `convert`: how the files are read. By default values of labels mean what they meant when the store was
-        made, and -1 is unknown where the store has unknown labels.
+        As for `convert`. By default values of labels keep their meaning in the store, and -1 is unknown if the store
+        has unknown labels.
     workers, memory_limit, partition_bytes, storage_options, command
-        As of `convert`.
+        As for `convert`.
     dtype : str, optional
-        The type of the store, to have values rounded to it that it does not hold exactly.
+        Type of the store; values that it cannot hold exactly are rounded to it.
     force : bool
-        Forget an interrupted `append`.
+        Discard an interrupted `append`.
     resume : bool
-        Go on with an interrupted `append`.
+        Continue an interrupted `append`.
 
     Returns
     -------
     Conversion
-        Its `schema` is that of the whole store.
+        Record of the conversion; `schema` is that of the whole store.
 
     Raises
     ------
     DataError
         The rows are invalid, or do not fit the store; the store stays as it was.
     UsageError
-        `dtype` is not that of the store, the store was changed meanwhile, or an interrupted `append` lies there
+        `dtype` is not that of the store, the store was changed meanwhile, or an interrupted `append` exists
         (without `resume`).
     DoesNotFitError
-        Memory or disk will not suffice.
+        Memory or disk space is projected not to suffice.
 
     Notes
     -----
-    Columns of rows that the store has in `obs` are read of the new rows, too.
-    Storage form, type and old partitions stay. The digest of the store is that of a store converted from all files at
-    once in the same form. Of each array the last shard is written again if it is not full, or is the only one.
+    Columns in the store's `obs` are read from the new files, too. Storage, type and old partitions stay. The digest of
+    the store becomes that of a store converted from all files at once in the same form. The last shard of each array is
+    written again if it is not full, or if it is the only one.
     """
     started = time.monotonic()
     if is_url(store):

@@ -146,28 +146,28 @@ def convert(
     Parameters
     ----------
     sources : path, URL or sequence of them
-        Several files are concatenated in their order.
+        Files to convert; several are concatenated in their order.
     store : path or URL
-        Appears whole or not at all.
+        Path of the store. It appears once it is complete.
     labels : LabelSpec or sequence of str, optional
-        Which columns are labels, where the format does not say, and what their values mean. By default -1 is unknown
-        beside 0 and 1, and negative where no label is 0.
+        Label columns, if the format does not mark them, and the meaning of their values. By default -1 is unknown
+        if labels are also 0, else negative.
     format : str, optional
-        Of the sources (default: by name and content).
+        Format of the sources (default: by name and content).
     keys : mapping of str to str, optional
         Names of X and Y in files that hold several arrays.
     workers : int, optional
-        Reading and writing threads or processes, whichever the format reads faster with (default: cores). Small
-        sources are read by the calling thread.
+        Number of reading and writing threads, or processes if the format reads faster with them (default: cores).
+        The calling thread reads small sources.
     memory_limit : int, optional
         Bytes for all processes together, the calling one included (default: 512 MiB a worker, at most half
-        of what is available).
+        of the available memory).
     dtype : str, optional
-        Of X. By default the narrowest type that loses no digit.
+        Type of X. By default the narrowest type that loses no digit.
     storage : {"auto", "dense", "sparse"}
-        Of X. "auto": sparse where that takes at most half the bytes.
+        Storage of X. "auto": sparse if that takes at most half the bytes.
     compressor : {"none", "zstd", "lz4"}
-        "none" reads fastest.
+        Compression of chunks; "none" is fastest to read.
     partition_bytes : int
         Bytes of X and Y that one task of a pass reads.
     drop : sequence of str
@@ -175,20 +175,19 @@ def convert(
     transpose : bool
         Rows of a table are features and its columns samples, whose labels are in the table `labels.xml`.
     obs : sequence of str
-        Columns of a table, or of the `obs` of AnnData, that are no features and are kept in the store's `obs`: what
-        scores can be adjusted for, and strata. Numbers are float64, texts become categories. They are read by a second
-        pass over the source.
+        Columns of a table, or of the `obs` of AnnData, that are not features and are kept in the store's `obs` as
+        covariates, strata, clusters or weights. Numbers become float64, texts categories. They take a second pass
+        over the source.
     targets : sequence of str
-        Such columns that are numeric targets, NaN or empty where unknown: Y of the store. 0/1 columns may be among
-        them.
+        Columns of the rows that are numeric targets, the Y of the store; NaN or empty if unknown. Some may be 0/1.
     force : bool
-        Replace an existing store, once the new one is complete; forget an interrupted conversion.
+        Replace an existing store, once the new one is complete; discard an interrupted conversion.
     resume : bool
-        Go on with an interrupted conversion.
+        Continue an interrupted conversion.
     storage_options : mapping, optional
-        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
+        Options of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
     command : str, optional
-        What to record as the command.
+        Command line to record in the store.
 
     Returns
     -------
@@ -199,9 +198,9 @@ def convert(
     DataError
         If the data is invalid; nothing is left behind.
     UsageError
-        If the store exists (without `force`), or an interrupted conversion lies there (without `resume`).
+        If the store exists (without `force`), or an interrupted conversion exists (without `resume`).
     DoesNotFitError
-        If memory or disk will not suffice.
+        If memory or disk space is projected not to suffice.
 
     Notes
     -----

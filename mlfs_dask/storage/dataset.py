@@ -231,7 +231,7 @@ def target_columns(columns: Mapping[str, RowColumn], names: Sequence[str], path:
 
 
 class Dataset(ABC):
-    """Rows with their labels and names: a store, a file, or a part of one; made by `opening.open_dataset`.
+    """Rows with labels and names, from a store, a file or a part of one; made by `open_dataset`.
 
     Attributes
     ----------
@@ -242,7 +242,7 @@ class Dataset(ABC):
     kinds : array of str, shape (d,)
         numeric, integer, binary or categorical.
     categories : dict of int to tuple of str
-        Feature index -> its values in the order of their codes.
+        Values of each categorical feature, by its index, in the order of their codes.
     label_counts : int64 array, shape (3, q)
         Unknown, negative and positive entries of each label.
     X : dask Array, shape (n, d)
@@ -263,7 +263,7 @@ class Dataset(ABC):
     @property
     @abstractmethod
     def digest(self) -> str | None:
-        """Digest of the content; None where nothing shows a change."""
+        """Digest of the content; None if changes cannot be detected."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -296,7 +296,7 @@ class Dataset(ABC):
     def subset(
         self, *, rows: Chosen | None = None, labels: Chosen | None = None, features: Chosen | None = None
     ) -> Dataset:
-        """Return some rows, labels and features, without a copy.
+        """Return the data set of chosen rows, labels and features, without copying data.
 
         Parameters
         ----------
@@ -308,12 +308,12 @@ class Dataset(ABC):
         Returns
         -------
         Dataset
-            It has a digest of its own, and the order of the whole.
+            The subset, in the order of the whole, with its own digest.
 
         Raises
         ------
         UsageError
-            Something is chosen that is not there, or nothing is.
+            A chosen row, label or feature does not exist, or the selection is empty.
         DataError
             A file of rows or names is invalid.
         """
@@ -335,7 +335,7 @@ class Dataset(ABC):
         Parameters
         ----------
         record : mapping
-            What `run.json` says of the other: digest, and what was chosen.
+            Record of the other part in `run.json`: digest and selections.
         """
         return True
 

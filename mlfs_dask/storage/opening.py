@@ -25,7 +25,7 @@ def open_dataset(
     targets: Sequence[str] = (),
     storage_options: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """Open a store, or a file whose rows can be read where they lie.
+    """Open a store, or a file that can be read without conversion.
 
     Parameters
     ----------
@@ -36,9 +36,9 @@ def open_dataset(
         Of files, with the meaning that they have in `convert`: labels, the format where the name does not tell it, the
         arrays of a file that holds several, features to leave out.
     targets : sequence of str
-        Columns of the rows of a table, or of the `obs` of AnnData, that are numeric targets. They are held in memory.
+        Columns of the rows of a table, or of the `obs` of AnnData, that are numeric targets. They are kept in memory.
     storage_options : mapping, optional
-        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
+        Options of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
 
     Returns
     -------
@@ -47,9 +47,9 @@ def open_dataset(
     Raises
     ------
     DataError
-        There is nothing, or it is damaged; a label is no label.
+        The path does not exist or is damaged, or a label has an invalid value.
     UsageError
-        Such options for a store; a file by columns, or one that nothing says the labels of.
+        Options of files were given for a store, the file is stored by columns, or its labels are not named.
 
     Notes
     -----
