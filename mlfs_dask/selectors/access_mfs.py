@@ -152,27 +152,27 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
     -----
     With anchors the graph of rows is S = ZΛ⁻¹Z': a row has weights z_i of its nearest anchors [u_a, t_a], by the
     distance that Eq. 18 has between rows, and Eq. 8 has θ Σ_i Σ_a z_ia (‖f_i − u_a‖² + ‖x_iW − t_a‖²), where u_a
-    and t_a are variables too. A row's f_i and z_i are computed from W and the anchors in three alternations.
-    Passes over X: one for moments, labels, X'X and the sample, and one an iteration, of which 13 to 80 are usual;
-    above `gram_cap` features one more.
+    and t_a are variables too. A row's f_i and z_i are computed from W and the anchors in three alternations. Passes
+    over X: one for moments, labels, X'X and the sample, and one per iteration, of which 13 to 80 are usual; above
+    `gram_cap` features one more.
 
-    The objective of the record is Eq. 8 without its two terms α‖S‖² and β‖P‖²: α and β are chosen anew with every
-    graph, for exactly k_s and k_p neighbours, so that the terms compare with no others. They are in the record's
+    The recorded objective is Eq. 8 without its two terms α‖S‖² and β‖P‖²: α and β are set anew for every graph, for
+    exactly k_s and k_p neighbours, so these terms of two graphs are not comparable. They are in the record's
     `extra`.
 
     What is corrected: a minus in Eqs. 21 and 25, so that weights sum to one; (S + S')/2 and (P + P')/2 in the
-    Laplacians; W from a q × q root instead of a d × d one, which is the same matrix. A label without a known positive
-    makes M rank-deficient: W then uses the pseudo-inverse root, and with mu > 0 later iterations give such a label a
-    direction of noise; a warning names it, and the record has the rank. Labels of which the same is known, such as
-    those without a known positive, get the same prediction: they are one column, since otherwise what rounding makes
-    of their difference becomes a direction of W within some 30 iterations. A label that has more than k_p nearest
-    labels, all equally near, shares its weight among all of them.
+    Laplacians; W from a q × q root instead of a d × d one, which is the same matrix. A label without a known
+    positive makes M rank-deficient: W then uses the pseudo-inverse root, and with mu > 0 later iterations give such
+    a label a direction of noise; a warning names it, and the record has the rank. Labels with the same known
+    entries, such as labels without a known positive, get the same prediction. They are treated as one column, since
+    otherwise their rounding errors grow into a direction of W within some 30 iterations. A label that has more than
+    k_p nearest labels, all equally near, shares its weight among all of them.
 
     The authors' program differs from their paper. μ is not in the equation of F; D is updated once an iteration;
-    distances of rows weigh ‖f_i − f_j‖² by half; 0.01 is added to the sum of a row's weights; rows without a positive
-    label are unlabelled; the objective, a logarithm, halves λ‖W‖ and θ tr(F'LF); the loop ends when it rises or
-    changes by less than 0.01. It takes features scaled to [0, 1] (scale them and give standardise=False). Of
-    `unknown_labels`, `inner_iterations` and `tol` nothing is used. It has the exact graph. The objective may rise a
+    distances of rows weigh ‖f_i − f_j‖² by half; 0.01 is added to the sum of a row's weights; rows without a
+    positive label are unlabelled; the objective, a logarithm, halves λ‖W‖ and θ tr(F'LF); the loop ends when it
+    rises or changes by less than 0.01. It takes features scaled to [0, 1] (scale them and give standardise=False).
+    It ignores `unknown_labels`, `inner_iterations` and `tol`. It has the exact graph. The objective may rise a
     little late in the loop, and different starts end in different optima.
 
     References

@@ -74,19 +74,19 @@ class At:
 class CMFS(Loop[Fixed, At]):
     """Multi-label feature selection using correlation information, after Braytee, Liu, Catchpoole & Kennedy 2017.
 
-    The paper's text was not available; this is what is computed. Minimises ‖X − 1m' − VA'‖² + α‖Y − VB‖² + β tr V'LV +
-    γ Σ_f ‖a_f‖ with V ≥ 0, B ≥ 0 and rows of B of length 1: the latent labels V of the rows are factors of the
-    features and of the labels, and similar in rows that have the same labels. A feature's score is the norm of its row
-    of A.
+    The paper's text was not available; the method computes the following. Minimises ‖X − 1m' − VA'‖² + α‖Y − VB‖² +
+    β tr V'LV + γ Σ_f ‖a_f‖ with V ≥ 0, B ≥ 0 and rows of B of length 1: the latent labels V of the rows are factors
+    of the features and of the labels, and similar in rows that have the same labels. A feature's score is the norm
+    of its row of A.
 
     Notes
     -----
     Features are standardised, by algebra where X is sparse. Passes over X: one for moments, pairs of labels and a
-    sample, one for the first V, and one an iteration, in which the latent labels of each row are made, added to
+    sample, one for the first V, and one per iteration, in which the latent labels of each row are made, added to
     sums and discarded. Unknown labels (-1) are at the mean of the label's known ones. In the graph L, whose degrees
     are 1, rows of one label set, unknown entries being the same, are joined alike; the label sets are the most
-    frequent ones of a sample of the rows. α counts relative to ‖X‖²/‖Y‖², γ relative to the least at which the
-    first A is 0.
+    frequent ones of a sample of the rows. α is relative to ‖X‖²/‖Y‖², γ to the least weight at which the first A is
+    0.
 
     What differs from the factorisation that the paper's abstract describes, of X in [0, 1] with A ≥ 0: the offsets m,
     without which the score follows the size of a feature's values, and A of either sign, since a feature and its

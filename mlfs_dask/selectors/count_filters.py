@@ -26,13 +26,14 @@ from mlfs_dask.typing import Array
 class Chi2(CountFilter):
     """Sum over labels of Pearson's chi-square of a feature and the label.
 
-    Binary relevance: the table of a label has the codes of the feature in its rows, and having the label or not in its
-    two columns. For a 0/1 feature that is the statistic of Yang & Pedersen (1997), summed over the categories without
-    weights. (scikit-learn's `chi2` differs: it compares sums of values, those of absent 0/1 features left out.)
+    Binary relevance: the contingency table of a label has the codes of the feature as rows, and with and without
+    the label as columns. For a 0/1 feature this is the statistic of Yang & Pedersen (1997), summed over the
+    categories without weights. (scikit-learn's `chi2` differs: it compares sums of values and ignores the rows
+    where a 0/1 feature is 0.)
 
     Notes
     -----
-    Scores rest on integer counts: the same bits for any chunking.
+    Scores follow from integer counts and are identical for any chunking.
 
     References
     ----------
@@ -69,14 +70,14 @@ class Chi2(CountFilter):
 class BROR(CountFilter):
     """Sum over labels of the absolute log odds ratio of a feature and the label (BR+OR).
 
-    Binary relevance with the odds ratio: `|log(P(f|l)(1 - P(f|not l)) / ((1 - P(f|l))P(f|not l)))|`, summed over the
-    labels as Chen et al. (2009) sum it over classes. Of a feature with more than two codes, it is the mean over having
-    each code, weighted by the rows that have it. Constant features and labels give 0.
+    Binary relevance with the odds ratio: `|log(P(f|l)(1 - P(f|not l)) / ((1 - P(f|l))P(f|not l)))|`, summed over
+    the labels as Chen et al. (2009) sum it over classes. For a feature with more than two codes it is the mean over
+    codes, weighted by their rows. Constant features and labels give 0.
 
     Notes
     -----
-    Scores rest on integer counts: the same bits for any chunking. Very rare features have the largest odds ratios:
-    take another method for small k where features are rare.
+    Scores follow from integer counts and are identical for any chunking. Very rare features have the largest odds
+    ratios: take another method for small k if features are rare.
 
     References
     ----------
@@ -141,10 +142,10 @@ class BROR(CountFilter):
 class ELAChi2(CountFilter):
     """Chi-square of a feature and the labels as classes, by entropy-based label assignment (ELA+CHI).
 
-    A row with `|L|` labels stands for `|L|` rows of one class each that weigh `1/|L|` (Chen et al. 2007): the more
-    labels, the less is known of each. Pearson's chi-square of the table of codes and classes follows. Rows without a
-    known label, and labels without a row, are left out, as in the program of Lee & Kim (2013), which the scores equal:
-    a single label has no other class to be compared with, and gives 0.
+    A row with `|L|` labels becomes `|L|` rows of one class each, with weight `1/|L|` (Chen et al. 2007). Pearson's
+    chi-square of the table of codes and classes follows. Rows without a known label, and labels without a row, are
+    left out, as in the program of Lee & Kim (2013), which the scores equal: a single label has no class to compare
+    with, and gives 0.
 
     Notes
     -----

@@ -44,14 +44,14 @@ class CSFS(ReweightedRegression[Fixed]):
     Notes
     -----
     Features are standardised over all rows, by algebra where X is sparse. Passes over X: one for moments and X'X,
-    one at W = 0, and one an iteration, in which the labels of each row are made, added to sums and discarded. Of
-    more than `gram_cap` features it is refused. Any entries may be unknown (-1), and rows of which nothing is known
-    count where predictions leave [0, 1].
+    one at W = 0, and one per iteration, in which the labels of each row are made, added to sums and discarded. More
+    than `gram_cap` features are refused. Any entries may be unknown (-1), and rows of which nothing is known count
+    where predictions leave [0, 1].
 
-    What differs from the paper: α is relative to the least at which W = 0. There are up to 10 reweightings of the
-    features an iteration. In the authors' program the penalty has twice the weight that is reported, and labelled rows
-    without a positive label count as unlabelled. Up to the scale of the features α = 1 of the program is alpha=2 with
-    absolute=True.
+    What differs from the paper: α is relative to the least weight at which W = 0. There are up to 10 reweightings
+    of the features an iteration. In the authors' program the penalty has twice the weight that is reported, and
+    labelled rows without a positive label count as unlabelled. Up to the scale of the features α = 1 of the program
+    is alpha=2 with absolute=True.
 
     References
     ----------

@@ -69,9 +69,9 @@ class ELC(OneReading):
 
     Notes
     -----
-    One pass over X, one over the labels alone for "auto", and one over X for what missing values are filled with.
-    Features are standardised with the population standard deviation, by algebra on sums. The record's `extra` gives
-    the paper's redundancy R (Eq. 16) and residual label correlation C (Eq. 17) of the chosen set.
+    One pass over X, one over the labels alone for "auto", and one over X for the means or medians that fill missing
+    values. Features are standardised with the population standard deviation, by algebra on sums. The record's
+    `extra` gives the paper's redundancy R (Eq. 16) and residual label correlation C (Eq. 17) of the chosen set.
 
     What the corrected variant changes: signs in Eqs. 7-9 that agree with Eq. 5; τ as the reciprocal of the spectral
     radius, and no update of it; λ and β on the scale of the data; S clipped to be positive semidefinite, which it is

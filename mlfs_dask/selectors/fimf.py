@@ -25,13 +25,13 @@ from mlfs_dask.statistics.counts import PairCountScores
 class FIMF(CountFilter):
     """Fast multi-label feature selection by information-theoretic feature ranking (FIMF; Lee & Kim 2015).
 
-    J(f) is the sum over all labels of the mutual information M(f; l), less the interaction information of f with every
-    pair of the labels of largest entropy, M(l; l') - M(l; l' | f): information that two labels share with each other
-    and with the feature is counted once. In natural logarithms.
+    J(f) is the sum over all labels of the mutual information M(f; l), less the interaction information of f with
+    every pair of the labels of largest entropy, M(l; l') - M(l; l' | f): information that two labels share with
+    each other and with the feature counts once. In natural logarithms.
 
     Notes
     -----
-    Scores rest on integer counts: the same bits for any chunking.
+    Scores follow from integer counts and are identical for any chunking.
 
     The authors' program leaves out the terms that are the same for all features, sums of H(l) and of M(l; l'), and
     takes logarithms to base 2; with a number of features below all it scores only those of largest entropy. Here a

@@ -1,6 +1,6 @@
 """After FSCLA: a row-sparse regression with a shared subspace of the labels and a graph of rows by distances.
 
-The paper's text was not available; this is what is computed.
+The paper's text was not available; the method computes the following.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from mlfs_dask.typing import Array
 class FSCLA(GraphRegression):
     """Semi-supervised multi-label selection via label correlation analysis, after FSCLA (Wang et al. 2017).
 
-    The paper's text was not available; this is what is computed. Minimises ‖XW + 1b' − F‖² + Σ κ (f_il − y_il)² over
-    known labels + c Σ_ia z_ia ‖f_i − u_a‖ + β‖W − QQ'W‖² + γ Σ_f ‖w_f‖ over W, b, the labels F of the rows, values u of
-    anchors, and Q'Q = I. Distances in the graph of the rows are not squared, so that labels may differ much between few
-    rows; what W has outside of a subspace of few directions, which the labels share, is penalised. A feature's score is
-    the norm of its row of W.
+    The paper's text was not available; the method computes the following. Minimises ‖XW + 1b' − F‖² + Σ κ (f_il −
+    y_il)² over known labels + c Σ_ia z_ia ‖f_i − u_a‖ + β‖W − QQ'W‖² + γ Σ_f ‖w_f‖ over W, b, the labels F of the
+    rows, values u of anchors, and Q'Q = I. Distances in the graph of the rows are not squared, so that labels may
+    differ much between few rows; what W has outside of a subspace of few directions, which the labels share, is
+    penalised. A feature's score is the norm of its row of W.
 
     Notes
     -----
-    Passes over X: one for moments, X'X and a sample, among which anchors are placed, one at W = 0, and one an
-    iteration, in which the labels of each row are made, added to sums and discarded. Of more than `gram_cap`
-    features it is refused. Any labels may be unknown (-1).
+    Passes over X: one for moments, X'X and a sample, among which anchors are placed, one at W = 0, and one per
+    iteration, in which the labels of each row are made, added to sums and discarded. More than `gram_cap` features
+    are refused. Any labels may be unknown (-1).
 
     Distances are √(‖f − u‖² + e²), with e a thousandth of the deviation of the labels at the start, c is
     `alpha` · `n_neighbors`, γ counts relative to the least at which W = 0, and β to the mean of the squared norms of

@@ -32,14 +32,15 @@ from mlfs_dask.typing import Array
 class FSSRDM(Regression):
     """Sparsity regularisation and dependence maximisation, after Jiang, Wang & Yu 2018.
 
-    The paper's text was not available; this is what is computed. Minimises ‖H(XW − F)‖² − β tr W'A'AW + γ Σ_f ‖w_f‖
-    over the labelled rows, H centring them, with A = F'HX: tr W'A'AW is the Hilbert-Schmidt criterion, with linear
-    kernels, of projected features and labels. The labels are completed by their correlation: F = Y C, where C holds the
-    cosines of the columns of Y, its rows divided by their sums. A feature's score is the norm of its row of W.
+    The paper's text was not available; the method computes the following. Minimises ‖H(XW − F)‖² − β tr W'A'AW + γ
+    Σ_f ‖w_f‖ over the labelled rows, H centring them, with A = F'HX: tr W'A'AW is the Hilbert-Schmidt criterion,
+    with linear kernels, of projected features and labels. The labels are completed by their correlation: F = Y C,
+    where C holds the cosines of the columns of Y, its rows divided by their sums. A feature's score is the norm of
+    its row of W.
 
     Notes
     -----
-    Of more than `gram_cap` features it is refused. Features are standardised over the labelled rows. Rows with an
+    More than `gram_cap` features are refused. Features are standardised over the labelled rows. Rows with an
     unknown label (-1) have no part. β counts relative to the least at which the objective has no minimum, γ
     relative to the least at which W = 0.
 

@@ -91,9 +91,9 @@ class GLFS(InMemory, Loop[Fixed, At]):
     Notes
     -----
     Passes over X: one for moments, X'X and a sample, among which centres of groups are placed, one for the labels
-    of the groups, and one an iteration, in which the latent labels of each row are made, added to sums and
-    discarded. W and M follow on the driver. No iteration raises the objective. Of more than `gram_cap` features it
-    is refused. Unknown labels (-1) are at the mean of the label's known ones.
+    of the groups, and one per iteration, in which the latent labels of each row are made, added to sums and
+    discarded. W and M follow on the driver. No iteration raises the objective. More than `gram_cap` features are
+    refused. Unknown labels (-1) are at the mean of the label's known ones.
 
     What differs from the paper: rows are centred by an intercept, β and γ count relative to the least at which the
     first W and M are 0, and W and M are solved for in every iteration, from 0. The published form is the authors'

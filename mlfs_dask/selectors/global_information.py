@@ -96,9 +96,9 @@ class GlobalSelector(CountingSelector):
     resamples_rows = False
     weighs_features = True
     family_notes = """
-    One pass over X of a store, and one more where there are landmarks, or several where memory is short; one more
-    where ranges or quantiles are not recorded. Scores rest on integer counts and are the same bits for any chunking
-    and number of workers. Sparse data stays sparse.
+    One pass over X of a store, and one more with landmarks, or several if memory is short; one more if ranges or
+    quantiles are not recorded. Scores follow from integer counts and are identical for any chunking and number of
+    workers. Sparse data stays sparse.
 
     With landmarks Q is C P⁺ C' and a diagonal (Nyström), where C holds the redundancy of all features with landmarks
     and P that of landmarks: rows of landmarks and the diagonal are exact.

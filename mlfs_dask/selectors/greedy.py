@@ -55,13 +55,13 @@ class GreedySelector(CountingSelector):
         "No more are chosen one after another: the others are ranked by their score in the step that chose the last."
     )
     family_notes = """
-    `ranking_` begins with the chosen features in the order of their choice. `scores_` holds the value of the
-    criterion in the step that chose a feature; for features that were not chosen, in the last step. One pass
-    gives the relevances (as `LabelEntropy` with all labels). Another gives what pairs share, for a block of
-    candidates: the 64 features of highest score, or up to k where so many are counted in the time of a pass. It
-    is made again for the next block when a feature is chosen that was not a candidate; where there are few
-    features, one block has them all. Logarithms are natural. Scores rest on integer counts and are the same bits
-    for any chunking, number of workers and memory.
+    `ranking_` begins with the selected features in the order of selection. `scores_` holds the value of the
+    criterion in the step that selected a feature; for the other features, in the last step. One pass gives the
+    relevances (as `LabelEntropy` with all labels). A second pass gives the redundancy of pairs for a block of
+    candidates: the 64 features of highest score, or up to k if these are counted in the time of a pass. A further
+    pass is made for the next block when a feature is selected that was not a candidate; a single block suffices for
+    few features. Logarithms are natural. Scores follow from integer counts and are identical for any chunking,
+    number of workers and memory.
     """
     known_entries = True
     unknown_entry = LEFT_OUT

@@ -33,9 +33,9 @@ class LabelEntropy(CountFilter):
 
     Notes
     -----
-    One pass over X of a store; one more where ranges or quantiles are not recorded, one more for what missing
-    values are filled with, and one over the labels alone for "auto". Scores rest on integer counts and are the same
-    bits for any chunking and number of workers.
+    One pass over X of a store; one more if ranges or quantiles are not recorded, one more for the means or medians
+    that fill missing values, and one over the labels alone for "auto". Scores follow from integer counts and are
+    identical for any chunking and number of workers.
 
     References
     ----------

@@ -56,16 +56,16 @@ class LaplacianScore(InMemory, OneReading):
 
     Notes
     -----
-    Features are standardised for the distances, so that their units do not matter; the paper takes them as they are.
+    Features are standardised for the distances, so their units do not matter; the paper does not standardise.
 
-    The exact graph joins two rows with weight exp(−d²/λ²) where either is among the nearest of the other. Rows that tie
-    for the last places share them: where k − a places are left for b rows that are equally far, their edges weigh
-    (k − a)/b of that. Scores then do not depend on the order of the rows. One pass over X; this process holds X twice,
-    and compares all pairs of rows twice. Scores below 0 are those of features that differ more between neighbours than
-    at random.
+    The exact graph connects two rows with weight exp(−d²/λ²) if either is among the nearest rows of the other. Rows
+    that tie as last neighbours share the weight: if k − a neighbours are left among b equally far rows, their edges
+    get (k − a)/b of the weight. Scores then do not depend on the order of the rows. One pass over X; this process
+    holds X twice, and compares all pairs of rows twice. Features that differ more between neighbours than between
+    random rows have scores below 0.
 
-    With anchors two rows are near that share anchors (Liu, He & Chang 2010), and every row has degree 1; scores are
-    from 0 to 1. Two passes over X.
+    With anchors two rows are near if they share anchors (Liu, He & Chang 2010), and every row has degree 1; scores
+    are from 0 to 1. Two passes over X.
 
     References
     ----------

@@ -40,17 +40,18 @@ LARGEST = 1e150
 class LassoNet(SampledMethod):
     """Network with feature sparsity (LassoNet; Lemhadri, Ruan, Abraham & Tibshirani 2021).
 
-    Labels are predicted by x W + relu(x A + a) B + b, where ‖A_f‖_∞ ≤ M ‖w_f‖ for every feature f: one without a linear
-    weight has none in the hidden layer. The network is trained with all features first, and then with the penalty
-    λ Σ‖w_f‖ for λ that rises until no feature is left. A feature's score is the λ at which it leaves.
+    Labels are predicted by x W + relu(x A + a) B + b, where ‖A_f‖_∞ ≤ M ‖w_f‖ for every feature f: a feature
+    without a linear weight has no weight in the hidden layer. The network is trained with all features first, and
+    then with the penalty λ Σ‖w_f‖ for λ that rises until no feature is left. A feature's score is the λ at which it
+    leaves.
 
     Notes
     -----
     One pass over X, which brings the sample; memory does not depend on the number of rows. For m sampled rows, h
-    hidden units and q labels the driver makes 6 m h (d + q) operations an epoch. Training ends where the objective on a
-    tenth of the sample, which is held out, did not fall by 1 % within a tenth of the epochs that there may be. Of more
-    than `max_features` features it is refused. Unknown labels (-1) have no part in the loss. Features that leave at the
-    same λ tie. Scores depend on the seed: two share 8 of the best 14 features of emotions.
+    hidden units and q labels the driver makes 6 m h (d + q) operations an epoch. Training ends when the objective
+    on a held-out tenth of the sample did not fall by 1 % within a tenth of the maximum number of epochs. More than
+    `max_features` features are refused. Unknown labels (-1) do not enter the loss. Features that leave at the same
+    λ tie. Scores depend on the seed: two seeds share 8 of the best 14 features of emotions.
 
     After every step of gradients (Adam without penalty, momentum along the path, rates of 0.001, as the authors'
     program) weights are projected in closed form. The loss is the mean squared error over rows and labels: the paper

@@ -40,17 +40,17 @@ SCATTER = "scatter"
 class LEDA(AnchoredRegression):
     """Label enlarged discriminant analysis, after Guo, Tao, Hou & Yi 2020.
 
-    The paper's text was not available; this is what is computed. Labels F are propagated to the rows that have none,
-    F = A S F + (I − A) Y₀: Y₀ has the labels of a labelled row, divided by their sum, A is 0 for labelled rows and α
-    for the others, and S is the graph of the rows. Then a discriminant analysis with several labels a row: with
-    w_i = Σ_l f_il, N_l = Σ_i f_il, the mean m of the weighted rows and the means m_l of labels, directions V solve
-    S_b V = (S_t + ρI) V D with S_b = Σ_l N_l (m_l − m)(m_l − m)' and S_t = Σ_i w_i (x_i − m)(x_i − m)'. The paper
-    learns features; a feature's score is the norm of its row of V D^½.
+    The paper's text was not available; the method computes the following. Labels F are propagated to the rows that
+    have none, F = A S F + (I − A) Y₀: Y₀ has the labels of a labelled row, divided by their sum, A is 0 for
+    labelled rows and α for the others, and S is the graph of the rows. Then a discriminant analysis with several
+    labels a row: with w_i = Σ_l f_il, N_l = Σ_i f_il, the mean m of the weighted rows and the means m_l of labels,
+    directions V solve S_b V = (S_t + ρI) V D with S_b = Σ_l N_l (m_l − m)(m_l − m)' and S_t = Σ_i w_i (x_i − m)(x_i
+    − m)'. The paper learns features; a feature's score is the norm of its row of V D^½.
 
     Notes
     -----
     Three passes over X: moments with a sample, among which anchors are placed; sums, from which labels follow; the
-    scatter of the weighted rows. Of more than `gram_cap` features it is refused. Features are standardised over all
+    scatter of the weighted rows. More than `gram_cap` features are refused. Features are standardised over all
     rows. Rows with an unknown label (-1) are not labelled. The graph of the rows is one of anchors, S = ZΛ⁻¹Z'.
 
     References

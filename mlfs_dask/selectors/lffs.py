@@ -31,16 +31,16 @@ from mlfs_dask.typing import Array
 class LFFS(AnchoredRegression):
     """Label correlations and feature redundancy, after Fan, Chen, Huang, Liu, Weng & Lan 2022.
 
-    The paper's text was not available; this is what is computed. Minimises ‖XW − V‖² + α‖Y − VB‖² + β tr V'LV + μ n tr
-    B L_Y B' + δ n tr W'QW + γ Σ_f ‖w_f‖ over n rows, with BB' = I: the k latent labels V of the rows are predicted
-    from few features, reproduce the labels, are similar in near rows (L), and labels that often occur together have
-    similar parts in them (L_Y, the Laplacian of the cosines of the columns of Y). Correlated features do not share
-    weights: Q holds their squared correlations. A feature's score is the norm of its row of W.
+    The paper's text was not available; the method computes the following. Minimises ‖XW − V‖² + α‖Y − VB‖² + β tr
+    V'LV + μ n tr B L_Y B' + δ n tr W'QW + γ Σ_f ‖w_f‖ over n rows, with BB' = I: the k latent labels V of the rows
+    are predicted from few features, reproduce the labels, are similar in near rows (L), and labels that often occur
+    together have similar parts in them (L_Y, the Laplacian of the cosines of the columns of Y). Correlated features
+    do not share weights: Q holds their squared correlations. A feature's score is the norm of its row of W.
 
     Notes
     -----
-    Two passes over X: moments with a sample, among which anchors are placed, and sums. Of more than `gram_cap`
-    features it is refused. Features are standardised. No step raises the objective. γ counts relative to the least
+    Two passes over X: moments with a sample, among which anchors are placed, and sums. More than `gram_cap`
+    features are refused. Features are standardised. No step raises the objective. γ is relative to the least weight
     at which the first W is 0. With as many latent labels as labels tr B L_Y B' is the same for every B, and μ has
     no effect. The graph of the rows is one of anchors.
 

@@ -30,12 +30,12 @@ class LLSF(Regression):
     """Label-specific features by sparse regression (LLSF; Huang, Li, Huang & Wu 2016).
 
     Minimises ½‖XW − Y‖² + (α/2) tr W R W' + β‖W‖₁, where R holds one minus the cosines of the columns of Y, so that
-    labels that seldom meet have different weights. The paper has a classifier; a feature's score is the norm of its row
-    of W.
+    labels that rarely occur together have different weights. The paper is about a classifier; here a feature's
+    score is the norm of its row of W.
 
     Notes
     -----
-    Of more than `gram_cap` features it is refused.
+    More than `gram_cap` features are refused.
 
     What differs from the paper: R has negative eigenvalues, so that the published objective has no least value where α
     is large, nor ever with more features than rows. Here R less its least eigenvalue is taken, which adds a ridge, or

@@ -37,16 +37,17 @@ from mlfs_dask.typing import Array
 class LSMR(AnchoredRegression):
     """Laplacian-based semi-supervised multi-label regression, after Kraus, Benabdeslem & Canitia 2020.
 
-    The paper's text was not available; this is what is computed. Minimises ‖XW + 1b' − Y‖² + α tr (XW)'L(XW) + μ n tr
-    W L_Y W' + γ Σ_f ‖w_f‖ over W and b, the first term over the n labelled rows, the second over all rows: predictions
-    are similar in near rows, and weights are similar for labels that often occur together. L_Y is the Laplacian of the
-    cosines of the columns of Y over the labelled rows. A feature's score is the norm of its row of W.
+    The paper's text was not available; the method computes the following. Minimises ‖XW + 1b' − Y‖² + α tr
+    (XW)'L(XW) + μ n tr W L_Y W' + γ Σ_f ‖w_f‖ over W and b, the first term over the n labelled rows, the second
+    over all rows: predictions are similar in near rows, and weights are similar for labels that often occur
+    together. L_Y is the Laplacian of the cosines of the columns of Y over the labelled rows. A feature's score is
+    the norm of its row of W.
 
     Notes
     -----
-    Two passes over X: moments with a sample, among which anchors are placed, and sums. Of more than `gram_cap`
-    features it is refused. Features are standardised over all rows. Rows with an unknown label (-1) have a part in
-    the graph alone. γ counts relative to the least at which W = 0. The graph of the rows is one of anchors.
+    Two passes over X: moments with a sample, among which anchors are placed, and sums. More than `gram_cap`
+    features are refused. Features are standardised over all rows. Rows with an unknown label (-1) enter the graph
+    only. γ is relative to the least weight at which W = 0. The graph of the rows is one of anchors.
 
     References
     ----------

@@ -50,21 +50,22 @@ HELD_PAIRS, HELD_PAIRS_OF_K = 256, 2
 class MAMFS(CountingSelector):
     """Memetic feature selection (MAMFS; Lee & Kim 2015).
 
-    Subsets of at most k features are judged by the Hamming loss of naive Bayes, a classifier a label, on rows that are
-    held out. A population of subsets changes by crossover and mutation, and its best is refined: it gets features f of
-    largest J_f = Σ_l I(f; l) − Σ_g I(f; g), the second sum being over the subset, and gives those of smallest J.
+    Subsets of at most k features are evaluated by the Hamming loss of naive Bayes, with a classifier per label, on
+    held-out rows. A population of subsets changes by crossover and mutation, and its best is refined: it gets
+    features f of largest J_f = Σ_l I(f; l) − Σ_g I(f; g), the second sum being over the subset, and gives those of
+    smallest J.
 
     Notes
     -----
-    One pass over X of a store, which brings the counts of all rows and a sample; one more where ranges or
-    quantiles are not recorded. A fifth of the sample is held out, by a hash of the row's number; naive Bayes learns
-    from all other rows, that is from the counts less those of the rows held out, one row being added to each count.
-    What features share with one another comes from the sample. Scores are the same bits for any chunking and number
-    of workers. A label counts over the rows where it is known.
+    One pass over X of a store, which brings the counts of all rows and a sample; one more if ranges or quantiles
+    are not recorded. A fifth of the sample is held out, by a hash of the row's number; naive Bayes learns from all
+    other rows, that is from the counts less those of the rows held out, one row being added to each count. The
+    redundancy of features comes from the sample. Scores are identical for any chunking and number of workers. A
+    label counts over the rows where it is known.
 
     The features of the best subset come first, by their J, with scores from 2 to 3. Others have the share of the
-    subsets at the end that have them, and less than one subset more by their information with the labels. This is a
-    choice by chance to a large part: with another seed few features of the best subset are the same.
+    subsets at the end that have them, and less than one subset more by their information with the labels. The
+    selection is largely random: with another seed few features of the best subset are the same.
 
     What differs from the authors' program (whose licence allows no copy: this is written from a description): values
     are codes for naive Bayes, too, where the program takes normal distributions, and features have 3 codes of equal

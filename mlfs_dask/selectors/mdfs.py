@@ -43,11 +43,11 @@ class MDFS(AnchoredRegression):
     -----
     Two passes over X: moments with a sample, among which anchors are placed, and sums. Given W, F is linear in X, Y
     and the rows' weights of anchors, so that F and W in turn need no row: the loop is on the driver, and no step
-    raises the objective. Of more than `gram_cap` features it is refused.
+    raises the objective. More than `gram_cap` features are refused.
 
-    What differs from the paper: the graph of the rows is one of anchors, γ counts relative to the least at which W =
-    0, and β relative to the mean degree of the graph of the labels. Each row and each label has q − 1 neighbours in
-    the paper, where every label is a neighbour of every other one. On emotions anchors give the best 14 of 72 features
+    What differs from the paper: the graph of the rows is one of anchors, γ is relative to the least weight at which
+    W = 0, and β to the mean degree of the graph of the labels. Each row and each label has q − 1 neighbours in the
+    paper, where every label is a neighbour of every other one. On emotions anchors give the best 14 of 72 features
     of the exact graph; with the published graphs a plain loop has the W of the authors' program.
 
     References

@@ -107,7 +107,7 @@ class MFSIR(InMemory, Loop[Fixed, At]):
     With anchors the term tr(V'LV) is c Σ_i Σ_a z_ia ‖v_i − u_a‖², z_ia being the weights of a row's anchors, u_a
     values of the anchors that are variables too, and c the mean degree of the exact graph, measured on a sample, so
     that β means the same in both forms. Passes over X: one for moments, X'X and the sample, one for the start, and
-    one an iteration; above gram_cap 3 to 9 more, at most 20, for the largest eigenvalue of X'X.
+    one per iteration; above gram_cap 3 to 9 more, at most 20, for the largest eigenvalue of X'X.
 
     Unknown labels (-1) are at the mean of the label's known ones.
 

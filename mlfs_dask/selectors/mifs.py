@@ -48,8 +48,8 @@ class MIFS(InMemory, AnchoredRegression):
 
     Notes
     -----
-    Two passes over X: moments with a sample, among which anchors are placed, and sums. Of more than `gram_cap`
-    features it is refused.
+    Two passes over X: moments with a sample, among which anchors are placed, and sums. More than `gram_cap`
+    features are refused.
 
     What differs from the paper: its objective has no minimum, for it falls as W and V shrink and B grows. Here the
     rows of B are orthonormal, so that the step for B is a rotation and that for V one linear system; there are as many

@@ -46,8 +46,8 @@ class MLACO(OneReading):
     Notes
     -----
     A worker holds d² + q d + q² numbers of 8 bytes a running task, the driver 3 d² and 2 q d, and makes n_cycles *
-    n_ants * tour_length * d² operations. Of more than `gram_cap` features it is refused. Seeds share 97 %
-    (emotions) and 91 % (yeast) of the best fifth of the features.
+    n_ants * tour_length * d² operations. More than `gram_cap` features are refused. Seeds share 97 % (emotions) and
+    91 % (yeast) of the best fifth of the features.
 
     What differs from the authors' program, of which `variant="published"` is a copy: features are standardised, on
     which cosines depend; features that are linear functions of one another count as one and share its score; ants look

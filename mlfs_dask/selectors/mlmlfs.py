@@ -71,8 +71,8 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     Notes
     -----
     Features are standardised over all rows, by algebra where X is sparse. Passes over X: one for moments with a
-    sample, among which anchors are placed, one for X'LX and the sums at W = 0, and one an iteration, in which the
-    labels and the weight of each row are made, added to sums and discarded. Of more than `gram_cap` features it is
+    sample, among which anchors are placed, one for X'LX and the sums at W = 0, and one per iteration, in which the
+    labels and the weight of each row are made, added to sums and discarded. More than `gram_cap` features are
     refused. Any entries may be unknown (-1); rows of which nothing is known have a part in the graph alone. For p =
     1 the problem is convex; for less the loop begins with the W of p = 1.
 

@@ -42,7 +42,8 @@ class BRCC(ProductFilter):
     """Sum over labels of the absolute Pearson correlation of a feature with the label (BR+CC).
 
     Binary relevance with a correlation coefficient: the relevance term of multi-label correlation-based feature
-    selection (Jungjit et al. 2013), as Lee & Kim (2016) compare with it. A constant feature or label has correlation 0.
+    selection (Jungjit et al. 2013), which Lee & Kim (2016) compare with. A constant feature or label has
+    correlation 0.
 
 
     References
@@ -74,10 +75,10 @@ class BRCC(ProductFilter):
 class AnovaF(ProductFilter):
     """Sum over labels of the F statistic of one-way analysis of variance.
 
-    The two classes of a label are the rows that have it and those that have not (binary relevance). F is the variance
-    between the classes over the variance within them, on 1 and n - 2 degrees of freedom; a constant feature has 0. Of
-    a feature that separates the classes exactly, the variance within is taken as 1e-12 of the whole: F stays finite,
-    and is the same for all such features.
+    The two classes of a label are the rows with and without it (binary relevance). F is the variance between the
+    classes over the variance within them, on 1 and n - 2 degrees of freedom; a constant feature has 0. If a feature
+    separates the classes exactly, the variance within is set to 1e-12 of the total variance: F stays finite and is
+    equal for all such features.
 
 
     References
@@ -141,10 +142,10 @@ def _class_scatters(sums: LabelMoments, classes: FeatureMoments) -> tuple[Array,
 class FisherScore(_ClassFilter):
     """Fisher score of a feature, with the labels as classes.
 
-    The scatter of the labels' means about the mean of the rows over the scatter of rows about the means of their labels
-    (Duda, Hart & Stork 2001; Gu, Li & Han 2011), where a row is in the class of every label that it is known to have.
-    Rows without a label are in none. A feature that is constant among the labels' rows has 0; of one that is constant
-    in every class, the scatter within is taken as 1e-12 of the whole.
+    The scatter of the labels' means about the mean of the rows over the scatter of rows about the means of their
+    labels (Duda, Hart & Stork 2001; Gu, Li & Han 2011), where a row is in the class of each of its known labels.
+    Rows without a label are in no class. A feature that is constant among the labels' rows has 0; if it is constant
+    in every class, the scatter within is set to 1e-12 of the total.
 
 
     References
@@ -178,11 +179,11 @@ class FisherScore(_ClassFilter):
 class MultiLabelF(_ClassFilter):
     """Multi-label F statistic (MFS; Kong et al. 2012).
 
-    F = ((n - K) / (K - 1)) * S_b / S_w of the class-wise scatters of a feature: S_b is that of the labels' means about
-    the mean of the labels' rows, in which a row counts for each label that it is known to have, S_w that of the rows
-    about the means of their labels; K is the number of labels that occur, and n - K at least 1. One label alone has
-    nothing to be compared with, and gives 0. Of a feature that is constant in every class, S_w is taken as 1e-12 of the
-    whole scatter.
+    F = ((n - K) / (K - 1)) * S_b / S_w of the class-wise scatters of a feature: S_b is that of the labels' means
+    about the mean of the labels' rows, in which a row counts for each label that it is known to have, S_w that of
+    the rows about the means of their labels; K is the number of labels that occur, and n - K at least 1. A single
+    label has no class to compare with, and gives 0. Of a feature that is constant in every class, S_w is taken as
+    1e-12 of the whole scatter.
 
 
     References

@@ -43,7 +43,7 @@ class RFS(ReweightedRegression[Shares]):
     Features are standardised with the population standard deviation, by algebra where X is sparse. Both norms are
     reweighted: W is the ridge regression with weights 1/(2‖r_i‖) of rows and 1/(2‖w_f‖) of features. New weights of
     rows take a pass, those of features none: there are up to 10 of these in an iteration. Passes over X: one for
-    moments, one at W = 0, and one an iteration.
+    moments, one at W = 0, and one per iteration.
 
     What differs from the paper: b is free, and not penalised; γ is relative to the least at which W = 0 where b are
     the shares of the labels; a norm ‖r‖ of a row is √(‖r‖² + 0.05²), since a row that is met exactly would hold its

@@ -1,6 +1,6 @@
 """After SCFS: a row-sparse regression whose graph of the rows is one by the features and by the labels, in turn with W.
 
-The paper's text was not available; this is what is computed.
+The paper's text was not available; the method computes the following.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from mlfs_dask.selectors.parameters import AnchorNeighbors
 class SCFS(GraphRegression):
     """Semi-supervised multi-label selection by one similarity of features and labels, after SCFS (Xu et al. 2018).
 
-    The paper's text was not available; this is what is computed. Minimises ‖XW + 1b' − F‖² + Σ κ (f_il − y_il)² over
-    known labels + c Σ_ia z_ia (‖f_i − u_a‖² + η‖x_i − c_a‖²) + γ Σ_f ‖w_f‖ over W, b, the labels F of the rows, and
-    anchors [c_a, u_a]: rows that are near by the features are near by the labels, since both spaces have one graph. A
-    row's weights z fall linearly to 0 at the next anchor beyond its nearest ones, as of adaptive graphs. A feature's
-    score is the norm of its row of W.
+    The paper's text was not available; the method computes the following. Minimises ‖XW + 1b' − F‖² + Σ κ (f_il −
+    y_il)² over known labels + c Σ_ia z_ia (‖f_i − u_a‖² + η‖x_i − c_a‖²) + γ Σ_f ‖w_f‖ over W, b, the labels F of
+    the rows, and anchors [c_a, u_a]: rows that are near by the features are near by the labels, since both spaces
+    have one graph. A row's weights z fall linearly to 0 at the next anchor beyond its nearest ones, as of adaptive
+    graphs. A feature's score is the norm of its row of W.
 
     Notes
     -----
-    Passes over X: one for moments, X'X and a sample, among which anchors are placed, one at W = 0, and one an
-    iteration, in which labels and weights of each row are made, in turn, added to sums and discarded. Of more than
-    `gram_cap` features it is refused. Any labels may be unknown (-1).
+    Passes over X: one for moments, X'X and a sample, among which anchors are placed, one at W = 0, and one per
+    iteration, in which labels and weights of each row are made, in turn, added to sums and discarded. More than
+    `gram_cap` features are refused. Any labels may be unknown (-1).
 
-    η makes rows as far from their anchors by the features as by the labels at the start, c is `alpha` · `n_neighbors`,
-    and γ counts relative to the least at which W = 0. As in other methods with adaptive graphs, every
-    iteration chooses anew, row by row, how much squared weights of anchors count, so that each row has its number of
-    anchors. No one objective falls in every step, therefore: what is recorded leaves that sum out, and may rise by what
-    it changes (on emotions by 0.2 % after the 30th iteration). The last iterate counts and not that of the least
-    objective, which may be an early one (on medical the second of 60).
+    η makes rows as far from their anchors by the features as by the labels at the start, c is `alpha` ·
+    `n_neighbors`, and γ is relative to the least weight at which W = 0. As in other methods with adaptive graphs,
+    every iteration chooses anew, row by row, how much squared weights of anchors count, so that each row has its
+    number of anchors. No one objective falls in every step, therefore: what is recorded leaves that sum out, and
+    may rise by what it changes (on emotions by 0.2 % after the 30th iteration). The last iterate counts and not
+    that of the least objective, which may be an early one (on medical the second of 60).
 
     References
     ----------

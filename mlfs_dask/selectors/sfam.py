@@ -1,6 +1,6 @@
 """After SFAM: a row-sparse regression with a graph of the rows by features, labels and predictions, in turn with W.
 
-The paper's text was not available; this is what is computed.
+The paper's text was not available; the method computes the following.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from mlfs_dask.typing import Array
 class SFAM(GraphRegression):
     """Semi-supervised multi-label selection with an adaptive graph of rows, after SFAM (Lv, Shi, Wang & Li 2021).
 
-    The paper's text was not available; this is what is computed. The objective is that of `SCFS` with predictions in
-    the graph: c Σ_ia z_ia (‖f_i − u_a‖² + η‖x_i − c_a‖² + θ‖(x_i − c_a)W‖²), so that the predictions keep the
-    structure that the labels have. A feature's score is the norm of its row of W.
+    The paper's text was not available; the method computes the following. The objective is that of `SCFS` with
+    predictions in the graph: c Σ_ia z_ia (‖f_i − u_a‖² + η‖x_i − c_a‖² + θ‖(x_i − c_a)W‖²), so that the predictions
+    keep the structure that the labels have. A feature's score is the norm of its row of W.
 
     Notes
     -----

@@ -79,18 +79,18 @@ class SFSBLL(InMemory, GraphRegression):
 
     Notes
     -----
-    Passes over X: one for moments and a sample, among which anchors are placed, one at W = 0, and one an iteration,
-    in which labels and weights of each row are made, in turn, added to sums and discarded. Of more than `gram_cap`
-    features it is refused. Any labels may be unknown (-1).
+    Passes over X: one for moments and a sample, among which anchors are placed, one at W = 0, and one per
+    iteration, in which labels and weights of each row are made, in turn, added to sums and discarded. More than
+    `gram_cap` features are refused. Any labels may be unknown (-1).
 
-    What differs from the paper: with anchors labels of a row do not interact, so that they follow from thresholds, and
-    nothing is alternated with multipliers. In the authors' program the threshold is 0, which is right for -1 and 1; it
-    fits W to codes and codes to predictions that are not the same, and with all its weights 1 every label becomes 0.
-    That program is the published form, in memory. Even at the minimum few unknown labels are 1, for small targets are
-    cheap: by default a label has such a share of its unknown entries as of its known ones, by thresholds of the rows
-    among which anchors are placed; the objective may rise by what moves them. There is an intercept, and γ counts
-    relative to the least at which W = 0. The program's own settings are kappa=100, gamma=0.1, tol=0 and max_iter=20;
-    with them the published form is equal to it on emotions to 12 digits.
+    What differs from the paper: with anchors labels of a row do not interact, so that they follow from thresholds,
+    and nothing is alternated with multipliers. In the authors' program the threshold is 0, which is right for -1
+    and 1; it fits W to codes and codes to predictions that are not the same, and with all its weights 1 every label
+    becomes 0. That program is the published form, in memory. Even at the minimum few unknown labels are 1, for
+    small targets are cheap: by default a label has such a share of its unknown entries as of its known ones, by
+    thresholds of the rows among which anchors are placed; the objective may rise by what moves them. There is an
+    intercept, and γ is relative to the least weight at which W = 0. The program's own settings are kappa=100,
+    gamma=0.1, tol=0 and max_iter=20; with them the published form is equal to it on emotions to 12 digits.
 
     Average precision of ML-kNN with a tenth of the features, chosen on 40 % of the rows labelled (five folds; medical
     and enron are text; `benchmarks/quality.py sfs-bll`). `rfs` does not see rows without labels.

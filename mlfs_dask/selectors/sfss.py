@@ -37,16 +37,16 @@ from mlfs_dask.typing import Array
 class SFSS(AnchoredRegression):
     """Structural feature selection with sparsity, after Ma, Nie, Yang, Uijlings, Sebe & Hauptmann 2012.
 
-    The paper's text was not available; this is what is computed. Minimises tr F'LF + μ‖XW + 1b' − F‖² + γ Σ_f ‖w_f‖
-    over W, b and the labels F of all rows, which are Y in labelled rows: those of the other rows are similar in near
-    rows and near the prediction from few features. A feature's score is the norm of its row of W.
+    The paper's text was not available; the method computes the following. Minimises tr F'LF + μ‖XW + 1b' − F‖² + γ
+    Σ_f ‖w_f‖ over W, b and the labels F of all rows, which are Y in labelled rows: those of the other rows are
+    similar in near rows and near the prediction from few features. A feature's score is the norm of its row of W.
 
     Notes
     -----
     Two passes over X: moments with a sample, among which anchors are placed, and sums over the labelled rows and
-    over all rows. Of more than `gram_cap` features it is refused. Features are standardised over all rows. Rows
-    with an unknown label (-1) count as unlabelled. The problem is convex; γ counts relative to the least at which W
-    = 0. The graph of the rows is one of anchors.
+    over all rows. More than `gram_cap` features are refused. Features are standardised over all rows. Rows with an
+    unknown label (-1) count as unlabelled. The problem is convex; γ is relative to the least weight at which W = 0.
+    The graph of the rows is one of anchors.
 
     References
     ----------

@@ -48,9 +48,8 @@ class SMDRIC(AnchoredRegression):
 
     Notes
     -----
-    Two passes over X: moments with a sample, among which anchors are placed, and sums. Of more than `gram_cap`
-    features it is refused. Features are standardised over all rows. Rows with an unknown label (-1) are not
-    labelled.
+    Two passes over X: moments with a sample, among which anchors are placed, and sums. More than `gram_cap`
+    features are refused. Features are standardised over all rows. Rows with an unknown label (-1) are not labelled.
 
     What differs from the program: T has a direction a label and no more, for the others are arbitrary; the graph is
     one of anchors, and symmetric; α and β count relative to the least at which W = 0, which both have to reach; the

@@ -45,9 +45,9 @@ class SMILE(AnchoredRegression):
 
     Notes
     -----
-    Two passes over X: moments with a sample, among which anchors are placed, and labels; then sums. Of more than
-    `gram_cap` features it is refused. Features are standardised over all rows. Rows with an unknown label (-1) have
-    a part in the graph alone.
+    Two passes over X: moments with a sample, among which anchors are placed, and labels; then sums. More than
+    `gram_cap` features are refused. Features are standardised over all rows. Rows with an unknown label (-1) enter
+    the graph only.
 
     What differs from the paper: the ridge ρ, without which there is no solution with more features than rows, and the
     graph of the rows, which is one of anchors. On emotions the filled labels are those of an open program; its P is

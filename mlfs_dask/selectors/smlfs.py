@@ -59,17 +59,17 @@ class Fixed(Scaled):
 class SMLFS(Loop[Fixed, At]):
     """Semi-supervised multi-label feature selection with local logic information, after Zhang et al. 2021.
 
-    The paper's text was not available; this is what is computed. Minimises Σ_il [log(1 + e^a) − y a] + αn tr W'L_F W +
-    βn tr W L_Y W' + γ Σ_f ‖w_f‖^p over W and b, the logistic loss of a = x_iW + b over the n labelled rows: weights
-    are similar for near features, and for labels that often occur together. L_F is the Laplacian of a graph of the
-    features over all rows, in which each is joined with its nearest ones by exp(−d²/w), w being the mean of these
-    squared distances d²; L_Y is that of the cosines of the columns of Y over the labelled rows. A feature's score is
-    the norm of its row of W.
+    The paper's text was not available; the method computes the following. Minimises Σ_il [log(1 + e^a) − y a] + αn
+    tr W'L_F W + βn tr W L_Y W' + γ Σ_f ‖w_f‖^p over W and b, the logistic loss of a = x_iW + b over the n labelled
+    rows: weights are similar for near features, and for labels that often occur together. L_F is the Laplacian of a
+    graph of the features over all rows, in which each is joined with its nearest ones by exp(−d²/w), w being the
+    mean of these squared distances d²; L_Y is that of the cosines of the columns of Y over the labelled rows. A
+    feature's score is the norm of its row of W.
 
     Notes
     -----
-    Passes over X: one for moments and sums, and one an iteration, in which the quadratic that touches the loss from
-    above is moved to the last W; no iteration raises the objective. Of more than `gram_cap` features it is refused.
+    Passes over X: one for moments and sums, and one per iteration, in which the quadratic that touches the loss
+    from above is moved to the last W; no iteration raises the objective. More than `gram_cap` features are refused.
     Features are standardised over all rows. Rows with an unknown label (-1) have a part in the graph of the
     features alone. γ counts relative to the least at which W = 0 for p = 1. For p < 1 there are many minima, and
     the loop begins with the solution for p = 1.

@@ -68,15 +68,15 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
 
     Notes
     -----
-    Passes over X: one for moments, X'X and a sample, among which anchors are placed, one for the graph, and one an
-    iteration, in which the bits of each row are made, added to sums and discarded. Of more than `gram_cap` features
-    it is refused. Labels have no part in it.
+    Passes over X: one for moments, X'X and a sample, among which anchors are placed, one for the graph, and one per
+    iteration, in which the bits of each row are made, added to sums and discarded. More than `gram_cap` features
+    are refused. Labels have no part in it.
 
-    The first bits are signs of eigenvectors of the graph of anchors about their medians. What differs from the paper:
-    bits are balanced, by thresholds of the rows among which anchors are placed, and there is an intercept: with neither
-    the authors' program ends with nearly all bits 1, or near its random start. The graph of the rows is one of anchors
-    by the features alone; bits change the published one little, beside the squared distances of all features. γ counts
-    relative to the least at which the first W is 0.
+    The first bits are signs of eigenvectors of the graph of anchors about their medians. What differs from the
+    paper: bits are balanced, by thresholds of the rows among which anchors are placed, and there is an intercept:
+    with neither the authors' program ends with nearly all bits 1, or near its random start. The graph of the rows
+    is one of anchors by the features alone; bits change the published one little, beside the squared distances of
+    all features. γ is relative to the least weight at which the first W is 0.
 
     The seed counts: of eight, two share 13 of their best 20 features on emotions, 9 on yeast and 16 on genbase (median
     of all pairs; least 9, 6 and 13). Two mean rankings of four seeds each share 15, 11 and 17.
