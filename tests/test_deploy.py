@@ -617,5 +617,5 @@ def test_the_commands_of_the_pods(
     killed.kill()
     tried = call(*job, folder=tmp_path, environment=environment)
     assert tried.returncode == 0, tried.stderr
-    assert "going on from a checkpoint" in tried.stderr
+    assert "continuing from a checkpoint" in tried.stderr
     assert read_run(str(tmp_path / "run")).feature_names[0] == "x"

@@ -77,7 +77,7 @@ def test_where_labels_are(run: Run, tmp_path: Path, words: list[str], labels: li
     [
         (["--labels", "a.xml", "--n-labels", "3"], "exclude one another"),
         (["--label-separator", ""], "--label-separator is the text between two tags, and cannot be empty"),
-        (["--labels-first"], "--labels-first goes with --n-labels"),
+        (["--labels-first"], "--labels-first needs --n-labels"),
         (["--labels-unknown", "-1", "--labels-negative", "-1"], "the label '-1' cannot be both negative and unknown"),
         (["--label-columns", "@absent.txt"], "there is no file 'absent.txt'"),
         (["--key", "X"], "'X' is not of the form NAME=VALUE"),
@@ -132,7 +132,7 @@ def test_minus_one_is_said_and_settled(run: Run, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,a,b\n1,-1,1\n2,1,-1\n3,1,1\n")
     words = ("convert", tmp_path / "t.csv", tmp_path / "t.zarr", "--n-labels", "2")
     said = run(*words)
-    warning = "labels are -1 and 1 and never 0, so -1 is taken as negative; say --labels-unknown -1"
+    warning = "labels are -1 and 1 and never 0, so -1 is taken as negative; give --labels-unknown -1"
     assert (said.stdout + said.stderr).count(warning) == 1
     assert warning in said.stderr
     assert run(*words, "--force", "--quiet").stderr == ""
@@ -149,7 +149,7 @@ def test_three_values_of_labels_are_told(run: Run, tmp_path: Path) -> None:
     assert "2 positive, 3 negative, 1 unknown" in taken.stdout
     # Said of -1 alone, it leaves 0 negative, too: not without a word.
     half = run(*words, "--force", "--labels-negative", "-1")
-    assert "-1 (1 entries) and 0 (3) are both taken as negative; say --labels-unknown 0" in half.stderr
+    assert "-1 (1 entries) and 0 (3) are both taken as negative; give --labels-unknown 0" in half.stderr
     said = run(*words, "--force", "--labels-negative", "-1", "--labels-unknown", "0")
     assert (said.exit_code, "taken" in said.stderr) == (0, False)
     assert "2 positive, 1 negative, 3 unknown" in said.stdout

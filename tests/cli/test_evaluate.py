@@ -216,7 +216,7 @@ def test_k_is_chosen_and_recorded(run: Run, run_json: RunJson, tiny_store: Path,
 def test_one_split_chooses_no_k(run: Run, tiny_store: Path, tmp_path: Path) -> None:
     result = run("evaluate", tiny_store, "elc", "--split", "holdout", "--choose-k", "-o", tmp_path / "e")
     assert result.exit_code == 2
-    assert "there is one split only" in result.stderr
+    assert "there is a single split" in result.stderr
     assert not (tmp_path / "e").exists()
 
 

@@ -199,7 +199,7 @@ def test_folders_that_are_no_numbers_stay_texts(tmp_path: Path, folders: tuple[s
 def test_what_has_no_row_blocks_is_to_be_converted(tmp_path: Path) -> None:
     X, Y = problem()
     as_anndata(sp.csc_matrix(X), Y).write_h5ad(tmp_path / "columns.h5ad")
-    with pytest.raises(UsageError, match=r"its rows cannot be read by themselves.*\n  cure: `mlfs convert .*columns"):
+    with pytest.raises(UsageError, match=r"its rows cannot be read independently.*\n  cure: `mlfs convert .*columns"):
         mlfs_dask.open_dataset(tmp_path / "columns.h5ad")
     table().to_csv(tmp_path / "t.csv", index=False)
     np.save(tmp_path / "X.npy", X)
@@ -207,7 +207,7 @@ def test_what_has_no_row_blocks_is_to_be_converted(tmp_path: Path) -> None:
     (tmp_path / "10x").mkdir()
     (tmp_path / "10x" / "barcodes.tsv").write_text("a\n")
     for name in ("t.csv", "X.npy", "X.mtx", "10x"):
-        cure = rf"its rows cannot be read by themselves(.|\n)*  cure: `mlfs convert .*{name} STORE`"
+        cure = rf"its rows cannot be read independently(.|\n)*  cure: `mlfs convert .*{name} STORE`"
         with pytest.raises(UsageError, match=cure):
             mlfs_dask.open_dataset(tmp_path / name)
 
@@ -350,7 +350,7 @@ def test_files_by_commands(tmp_path: Path, run_json: Any, run: Any) -> None:
     nothing = run("select", "elc", path, "-k", "3", "-o", tmp_path / "no")
     assert (nothing.exit_code, "--label-columns" in nothing.stderr) == (2, True)
     store = run("select", "elc", tmp_path / "t.zarr", *labels, "-k", "2", "-o", tmp_path / "no")
-    assert (store.exit_code, "is a store, which knows its labels" in store.stderr) == (2, True)
+    assert (store.exit_code, "is a store, which defines its labels" in store.stderr) == (2, True)
     assert run("inspect", path, *labels, "--verify").exit_code == 2
 
 

@@ -234,7 +234,7 @@ def test_a_pass_is_not_repeated_for_ever(scheduler_file, start_worker, monkeypat
     with connect(scheduler_file=str(scheduler_file)):
         monkeypatch.setattr(graph, "code_here", lambda: "another")
         with pytest.raises(
-            ClusterLostError, match="a pass was begun 4 times, and each time a worker took part"
+            ClusterLostError, match="a pass was begun 4 times, and each time a worker had to be left out"
         ) as caught:
             fit()
     assert caught.value.exit_code == 5

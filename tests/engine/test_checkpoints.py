@@ -120,7 +120,7 @@ def test_no_flipped_bit_and_no_cut_gives_another_state(tmp_path, caplog):
         caplog.clear()
         (tmp_path / "state.npz").write_bytes(whole[:length])
         assert folder.read("state.npz", "key") is None
-        assert "is damaged and left aside" in caplog.text
+        assert "is damaged and ignored" in caplog.text
     # A type that is none, and brackets that nothing closes.
     for header in (b"{'descr': ',f8', 'fortran_order': False, 'shape': (1,), }", b"(((("):
         with zipfile.ZipFile(tmp_path / "state.npz", "w") as archive:
@@ -252,7 +252,7 @@ def test_only_the_same_job_takes_a_state_up(tmp_path, other, caplog, monkeypatch
             state = checkpoint.load()
         if other:
             assert state is None
-            assert "left by another method, data, parameters or version" in caplog.text
+            assert "belongs to another method, data, parameters or version" in caplog.text
         else:
             assert state.facts == {"step": 3}
             monkeypatch.setattr(checkpoints, "code_digest", lambda: "changed")
@@ -467,7 +467,7 @@ def test_states_that_outlived_their_run_are_removed_or_told(tmp_path, stores):
     """A kill may come between the last file of a run and the end; and a state is not overwritten without a word."""
     words = ["select", "smfs", stores / "unknown.zarr", "-k", "3", "--in-process", "--n-trees", "10"]
     place = Path(checkpoint_place(str(tmp_path / "run")))
-    for option, message in (((), "--resume would go on from there"), (("--resume",), "complete already")):
+    for option, message in (((), "--resume continues from it"), (("--resume",), "complete already")):
         Folder(str(place)).write("state.npz", "of another job", {}, {})
         told = CliRunner().invoke(mlfs, list(map(str, [*words, "-o", tmp_path / "run", *option])))
         assert message in told.stderr

@@ -176,7 +176,7 @@ def test_only_shared_numbers_of_features_are_compared(tmp_path: Path) -> None:
         ),
         ({"simulation": {"missing": 0.2}}, "do not have the same simulation"),
         ({"store": {"digest": "other", "d": 10}}, "do not have the same store"),
-        ({}, "the run 'elc' on 'a' is in two of the evaluations, judged by mlknn; name one of them"),
+        ({}, "the run 'elc' on 'a' is in two of the evaluations, with mlknn; give one of them"),
         (
             {"runs": [{"run": "elc", "method": "elc", "params": {"C": 2}}]},
             "the run 'elc' has different parameters in two evaluations of 'a'",

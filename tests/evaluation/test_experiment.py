@@ -226,7 +226,7 @@ def test_columns_in_a_file_give_the_same_bits(
         return found
 
     monkeypatch.setattr(Table, "columns", watched)
-    with pytest.warns(UserWarning, match=f"held in a file in {tmp_path}"):
+    with pytest.warns(UserWarning, match=f"kept in a file in {tmp_path}"):
         filed = evaluate(store, ["elc", "random"], **options)
     assert mapped == [True] * 6  # ELC's for each k
     for other in (streamed, filed):
@@ -239,7 +239,7 @@ def test_a_training_part_that_does_not_fit_is_fitted_by_stochastic_gradients(mon
     options: dict[str, Any] = {"labels": Y, "folds": 2, "k_grid": "3"}
     sgd = evaluate(X, "elc", classifiers=("sgd",), **options)
     monkeypatch.setattr("mlfs_dask.evaluation.experiment.plan_scoring", lambda *_: ScoringPlan(0, None, False, None))
-    with pytest.warns(UserWarning, match="fitted by stochastic gradients"):
+    with pytest.warns(UserWarning, match="fitted block by block with stochastic gradients"):
         found = evaluate(X, "elc", classifiers=("logistic",), **options)
     assert found.results["classifier"].unique().tolist() == ["logistic"]
     assert found.results["value"].equals(sgd.results["value"])

@@ -98,7 +98,7 @@ def test_k_is_not_chosen_by_what_was_not_computed_or_by_one_split(tmp_path: Path
     found = read_eval(write_evaluation(tmp_path / "e", "a", lambda run, metric, k, fold: 0.5, folds=1))
     with pytest.raises(UsageError, match="coverage, which was not computed; computed: hamming_loss, macro_f1"):
         found.choose_k("coverage")
-    with pytest.raises(UsageError, match="there is one split only; give --folds 5"):
+    with pytest.raises(UsageError, match="there is a single split; give --folds 5"):
         found.choose_k()
 
 

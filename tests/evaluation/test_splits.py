@@ -89,7 +89,7 @@ def test_ties_go_to_the_fold_that_lacks_most_rows_so_that_folds_have_as_many_row
         ("holdout", {"test_size": 0.999}, "test_size 0.999 of 10 rows cannot be"),
         ("stratified", {"clusters": np.arange(10)}, "not with stratified"),
         ("given", {}, "give fold_of"),
-        ("given", {"given": np.zeros(10, int)}, "leaves none to learn from"),
+        ("given", {"given": np.zeros(10, int)}, "has only test rows and no training rows"),
         ("odd", {}, "no split 'odd'"),
     ],
 )
@@ -115,7 +115,7 @@ def test_a_split_is_read_from_a_file(tmp_path: Path) -> None:
     ):
         read_split(str(file), 2)
     file.write_text("train\ntrain\n")
-    with pytest.raises(DataError, match="no row is judged"):
+    with pytest.raises(DataError, match="there are no test rows"):
         read_split(str(file), 2)
     with pytest.raises(DataError, match="cannot be read"):
         read_split(str(tmp_path / "none"), 2)

@@ -118,7 +118,7 @@ def test_kuncheva_by_hand() -> None:
     assert math.isnan(stability([[0, 1], [0, 1]], 2).kuncheva)
     assert math.isnan(stability([[], []], 10).jaccard)
     assert math.isnan(stability([{1, 2}], 5).jaccard)
-    with pytest.raises(ValueError, match="equal size, came 2 and 1"):
+    with pytest.raises(ValueError, match="equal size, got 2 and 1"):
         stability([[0, 1], [0]], 4)
 
 

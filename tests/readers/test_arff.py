@@ -134,7 +134,7 @@ def test_xml_name_that_is_not_there(write: Any) -> None:
     ("options", "problem"),
     [
         (FileSpec(LabelSpec(columns=("zebra",))), r"the label 'zebra' is no attribute.*\n.*belong together"),
-        (FileSpec(), r"nothing tells which.*\n.*--label-file FILE.xml, --label-columns"),
+        (FileSpec(), r"no option says which.*\n.*--label-file FILE.xml, --label-columns"),
         (FileSpec(LabelSpec(count=4)), "--n-labels asks for 4 labels; the file has 4 attributes"),
         (FileSpec(LabelSpec(count=0)), "--n-labels asks for 0 labels; the file has 4 attributes"),
         (FileSpec(LabelSpec(count=9, first=True)), "--n-labels asks for 9 labels; the file has 4 attributes"),

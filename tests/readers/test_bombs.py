@@ -229,7 +229,7 @@ BOMBS: dict[str, tuple[Callable[[Path], Path], type[Exception], str]] = {
     ),
     "elsewhere.h5ad": (lambda p: hdf5(p, raw_values), DataError, "value '/etc/hostname': the values of /X lie in"),
     "virtual.h5ad": (lambda p: hdf5(p, virtual_values), DataError, "value '.': /X is a virtual dataset.*\n.*h5repack"),
-    "linked.h5ad": (lambda p: hdf5(p, linked_values), DataError, "other.h5': the values of /other lie in another"),
+    "linked.h5ad": (lambda p: hdf5(p, linked_values), DataError, "other.h5': the values of /other are in another file"),
     "barcodes.h5": (many_names, DoesNotFitError, "all of /matrix/barcodes: projected"),
     "offsets.mat": (mat_7, DoesNotFitError, "all of /X/jc: projected 8,388,608.0 MiB"),
     "name.mat": (lambda p: mat_5(p, long_name), DataError, "an element of 134,217,728 bytes is longer than"),
@@ -431,7 +431,7 @@ DIGITS = "1" * 5000
         ("x.svm", f"0 {DIGITS}:1\n", "a feature index below"),
         ("x.svm", f"0 1:1\n0 {'0' * 5000}:1\n1 1:1\n", "feature 0 came, but features count from 1"),
         ("x.xmlc", f"1 2 2\n0 {DIGITS}:1\n", "a feature index from 0 to 1 was expected"),
-        ("x.arff", f"@relation 'r: -C {DIGITS}'\n@attribute a {{0,1}}\n@data\n1\n", "nothing tells which"),
+        ("x.arff", f"@relation 'r: -C {DIGITS}'\n@attribute a {{0,1}}\n@data\n1\n", "no option says which"),
         ("x.csv", "a,b\n1,0\n", "the label '1111"),
     ],
 )

@@ -212,7 +212,7 @@ def test_format_by_option(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_all(open_source([path], replace(LAST, format="csv")))[0], X)
 
 
-ODD = "neither its name nor its first line"
+ODD = "the format is unclear from its name and its first line"
 
 
 @pytest.mark.parametrize(

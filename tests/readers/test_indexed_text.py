@@ -327,7 +327,7 @@ def test_beyond_the_declared_widths(path: Path, row: str, problem: str) -> None:
     "options", [FileSpec(labels=LabelSpec(count=1)), FileSpec(drop=("a",)), FileSpec(keys={"x": "y"})]
 )
 def test_xmlc_options_refused(path: Path, options: FileSpec) -> None:
-    with pytest.raises(UsageError, match="XMLC text says itself which labels it has"):
+    with pytest.raises(UsageError, match="XMLC text defines its labels itself"):
         open_xmlc(str(path), options)
 
 

@@ -89,7 +89,7 @@ def test_columns_that_are_no_samples(tmp_path: Path) -> None:
     for name in ("t.csv", "t.parquet"):
         path = write(tmp_path, name, table)
         with pytest.raises(
-            DataError, match=r"column 'description': .*it holds texts\n  cure: leave it out: --drop 'des"
+            DataError, match=r"column 'description': .*this one holds texts\n  cure: leave it out: --drop 'des"
         ):
             open_source([path], options(tmp_path))
         reader = open_source([path], replace(options(tmp_path), drop=("description",)))
@@ -108,7 +108,9 @@ def test_names_stand_in_the_first_column_that_is_not_left_out(tmp_path: Path, na
 
 def test_features_that_stand_twice(tmp_path: Path) -> None:
     path = write(tmp_path, "t.csv", EXPRESSION.rename(index={"g2": "g1"}))
-    with pytest.raises(DataError, match=r"value 'g1': two rows have the same name.*\n  cure: .*--key names=unique"):
+    with pytest.raises(
+        DataError, match=r"value 'g1': two features \(rows\) have the same name.*\n  cure: .*--key names=unique"
+    ):
         open_source([path], options(tmp_path))
     reader = open_source([path], replace(options(tmp_path), keys={"names": "unique"}))
     assert reader.header.feature_names[:4] == ("g0", "g1", "g1-1", "g3")
@@ -118,14 +120,14 @@ def test_what_finds_no_room_is_refused_with_numbers(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(transposed, "SMALL_BYTES", 0)
     usage = namedtuple("usage", "free")(2239)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(DoesNotFitError, match="40 features of 7 samples, turned in a temporary file") as caught:
+    with pytest.raises(DoesNotFitError, match="40 features of 7 samples, transposed in a temporary file") as caught:
         open_source([write(tmp_path, "t.csv")], options(tmp_path))
     assert (caught.value.projected, caught.value.available) == (2240, 2239)
 
 
 def test_without_a_table_of_labels(tmp_path: Path) -> None:
     labels = LabelSpec(columns=("sick",))
-    with pytest.raises(UsageError, match="nothing tells the labels of the samples"):
+    with pytest.raises(UsageError, match="no option says where the labels of the samples are"):
         open_source([write(tmp_path, "t.csv")], FileSpec(labels=labels, transpose=True))
     with pytest.raises(UsageError, match="exclude one another"):
         LabelSpec(xml="phenotypes.csv", count=1)

@@ -245,7 +245,7 @@ def test_a_part_that_nothing_tells_is_a_sentence(folders: Folders, tmp_path: Pat
     run = select(folders.store, "elc", tmp_path / "run", part={"rows": rows})
     chosen.write_text("1\n2\n3")
     (note,) = report([run], tmp_path / "p.html")["notes"]
-    assert note.startswith("elc: which part of the store the run was made on is not known")
+    assert note.startswith("elc: the part of the store that the run used is not known")
 
 
 def test_evaluations_that_do_not_go_together_are_shown_one_by_one(folders: Folders, tmp_path: Path) -> None:

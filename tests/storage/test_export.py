@@ -263,7 +263,7 @@ def test_unknown_suffix(tmp_path: Path) -> None:
         export_rows(iter([]), tmp_path / "t.xlsx", **NAMES, n=N)
     assert known_suffixes() == ".npz, .h5ad, .csv, .svm, .svmlight, .libsvm, .parquet, .pq, .arff"
     assert known_suffixes() in str(caught.value)
-    with pytest.raises(UsageError, match=r"cannot write \.npz\.gz; .*; \.csv, .* also with \.gz behind it"):
+    with pytest.raises(UsageError, match=r"cannot write \.npz\.gz; .*; \.csv, .* also followed by \.gz"):
         export_rows(iter([]), tmp_path / "t.npz.gz", **NAMES, n=N)
 
 

@@ -153,7 +153,7 @@ THREE = np.random.default_rng(6).choice([1, 0, -1], (12, 3), p=[0.3, 0.4, 0.3])
 Said = dict[str, tuple[str, ...]]
 #: Labels, what was said of their values, what 1, 0 and -1 become, and what is told.
 RULES: dict[str, tuple[np.ndarray, Said, dict[int, int], str | None]] = {
-    "never 0": (SIGNS, {}, {1: 1, -1: 0}, "labels are -1 and 1 and never 0, so -1 is taken as negative; say "
+    "never 0": (SIGNS, {}, {1: 1, -1: 0}, "labels are -1 and 1 and never 0, so -1 is taken as negative; give "
                 "--labels-unknown -1 if it means unknown"),
     "beside 0": (WITH_ZERO, {}, {1: 1, 0: 0, -1: -1}, "labels are -1 beside 0 and 1, so -1 is taken as unknown "
                  f"({(WITH_ZERO == -1).sum()} entries); if -1 means negative, say --labels-negative -1, and "
@@ -266,7 +266,7 @@ def test_labels_that_are_not_listed_are_unknown(tmp_path: Path, name: str) -> No
     labels = LabelSpec(count=3 if name == "t.svm" else None, unknown=("0",))
     made = convert(tmp_path / name, tmp_path / "out.zarr", labels=labels, workers=1)
     np.testing.assert_array_equal(dense(open_dataset(made.store).Y.compute()), np.where(THREE == 1, 1, -1))
-    problem = "nothing tells how many labels are unknown" if name == "t.svm" else "positive here"
+    problem = "the number of unknown labels" if name == "t.svm" else "positive here"
     wrong = LabelSpec(unknown=("0",)) if name == "t.svm" else LabelSpec(negative=("1",))
     with pytest.raises(UsageError, match=problem):
         convert(tmp_path / name, tmp_path / "out2.zarr", labels=wrong, workers=1)

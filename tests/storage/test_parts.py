@@ -154,7 +154,7 @@ def test_rows_of_a_file(tmp_path, monkeypatch):
     for given in ("train.txt", "@train.txt", str(tmp_path / "train.txt")):
         assert choose_rows(given, 20).tolist() == [3, 7]
     for text, message in (
-        ("7\n3\n7\n", "line 3.*this row stands in line 1 already"),
+        ("7\n3\n7\n", "line 3.*this row is in line 1, too"),
         ("7\n99\n", "line 2.*there is no row number 99"),
         ("7\nx\n", "line 2.*there is no row 'x'"),
     ):
