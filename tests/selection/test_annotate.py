@@ -221,7 +221,7 @@ def test_what_is_no_anndata(tmp_path, run):
         (tmp_path / "text.h5ad", DataError, "it is no HDF5 file, or damaged"),
         (tmp_path / "other.h5ad", DataError, "it has no data frame var as AnnData writes it"),
         (tmp_path / "folder", DataError, "there is no Zarr group"),
-        (store, UsageError, "is a store, which must not change"),
+        (store, UsageError, "is a store, which never changes"),
         ("s3://bucket/a.h5ad", UsageError, "only local files are annotated"),
     ):
         refused(path, run, error, told)
@@ -308,5 +308,5 @@ def test_a_selector_of_numbered_columns():
     selector = mlfs.BRCC(2).fit(data.X, data.obsm["labels"])
     annotate(data, selector)
     np.testing.assert_array_equal(data.var["mlfs_br_cc_rank"], selector.ranks_)
-    with pytest.raises(UsageError, match="have no slash"):
+    with pytest.raises(UsageError, match="must not contain a slash"):
         annotate(data, selector, name="a/b")

@@ -514,4 +514,4 @@ def test_commands_choose_groups_that_a_file_tells(store, tmp_path, mlfs, text):
     refused = mlfs("select", "chi2", store, "-k", "1", "--groups", tmp_path / "groups", "-o", tmp_path / "r", fails=3)
     assert "this feature has a group already" in refused.stderr
     refused = mlfs("evaluate", store, f"chi2:groups={tmp_path / 'groups'}", "-o", tmp_path / "e", fails=2)
-    assert "an evaluation counts features, but --groups chooses groups" in refused.stderr
+    assert "an evaluation counts features, but --groups selects groups" in refused.stderr

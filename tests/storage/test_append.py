@@ -122,7 +122,7 @@ def csv_store(folder: Path, text: str = ROWS, **options: Any) -> Path:
         ("height,colour,yes,l0,l1\n,red,no,1,0\n", "height", "a value is missing, and uint8"),
         ("height,colour,yes,l0,l1\n300,red,no,1,0\n", "height", "a value is above 255, and uint8"),
         ("height,colour,yes,l0,l1\n1,red,no,7,0\n", "l0", "7"),
-        ("height,colour,yes,l0,l1\n", None, "no rows"),
+        ("height,colour,yes,l0,l1\n", None, "no data row"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused_and_the_store_stays(tmp_path, text, column, message):
