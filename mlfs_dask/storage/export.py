@@ -143,7 +143,7 @@ def export_format(path: str | Path) -> tuple[str, bool]:
     if suffix not in _WRITERS or (packed and suffix not in _TEXTS):
         raise UsageError(
             f"{path}: cannot write {suffix}{'.gz' if packed else ''}; a store ends in .zarr, a file in one of "
-            f"{known_suffixes()}; {', '.join(_TEXTS)} also with .gz behind it"
+            f"{known_suffixes()}; {', '.join(_TEXTS)} also followed by .gz"
         )
     return suffix, packed
 
