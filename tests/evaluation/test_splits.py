@@ -86,7 +86,7 @@ def test_ties_go_to_the_fold_that_lacks_most_rows_so_that_folds_have_as_many_row
     [
         ("kfold", {"folds": 11}, "folds must be from 2 to the 10 rows or clusters there are; got 11"),
         ("kfold", {"folds": 3, "clusters": np.zeros(10, int)}, "to the 1 rows or clusters"),
-        ("holdout", {"test_size": 0.999}, "test_size 0.999 of 10 rows cannot be"),
+        ("holdout", {"test_size": 0.999}, "test_size 0.999 of 10 rows is impossible"),
         ("stratified", {"clusters": np.arange(10)}, "not with stratified"),
         ("given", {}, "give fold_of"),
         ("given", {"given": np.zeros(10, int)}, "has only test rows and no training rows"),

@@ -163,7 +163,7 @@ def test_rows_of_a_file(tmp_path, monkeypatch):
             choose_rows("train.txt", 20)
     with pytest.raises(DataError, match=r"the file of rows cannot be read: .*No such file") as refused:
         choose_rows("@none.txt", 20)
-    assert str(refused.value).endswith("cure: give a text file with one row a line")
+    assert str(refused.value).endswith("cure: give a text file with one row per line")
 
 
 def test_a_file_of_rows_takes_a_few_bytes_a_row(tmp_path):
