@@ -518,7 +518,7 @@ def test_what_cannot_be(store: Path, tmp_path: Path) -> None:
         evaluate(X, "elc", labels=Y, fold=3)
     with pytest.raises(UsageError, match="clusters has 3 entries for 90 rows"):
         evaluate(X, "elc", labels=Y, clusters=[1, 2, 3])
-    with pytest.warns(UserWarning, match="the grid's 20 are above"):
+    with pytest.warns(UserWarning, match="the grid's 20 exceed"):
         assert Experiment(Inputs(X, Y), "elc", k_grid="2,20").plan()["k"] == [2]
 
 

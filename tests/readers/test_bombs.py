@@ -227,7 +227,7 @@ BOMBS: dict[str, tuple[Callable[[Path], Path], type[Exception], str]] = {
         DataError,
         "X has 1000000000000 rows and Y has 4",
     ),
-    "elsewhere.h5ad": (lambda p: hdf5(p, raw_values), DataError, "value '/etc/hostname': the values of /X lie in"),
+    "elsewhere.h5ad": (lambda p: hdf5(p, raw_values), DataError, "value '/etc/hostname': the values of /X are in"),
     "virtual.h5ad": (lambda p: hdf5(p, virtual_values), DataError, "value '.': /X is a virtual dataset.*\n.*h5repack"),
     "linked.h5ad": (lambda p: hdf5(p, linked_values), DataError, "other.h5': the values of /other are in another file"),
     "barcodes.h5": (many_names, DoesNotFitError, "all of /matrix/barcodes: projected"),
