@@ -222,7 +222,7 @@ ODD = "the format is unclear from its name and its first line"
         ({"t.csv": TABLE}, LAST, "excel", "unknown format 'excel'\n  cure: --format is one of 10x, anndata, arff"),
         *(({"t.txt": content}, LAST, None, ODD)
           for content in ("words without any mark\n", "1\n2\n", "% a comment\n", "a:b c\n")),
-        ({"t.csv": TABLE, "t.svm": SVM}, LAST, None, r"t\.csv is csv and .*t\.svm is svmlight; only files of one format"),
+        ({"t.csv": TABLE, "t.svm": SVM}, LAST, None, r"t\.csv is csv and .*t\.svm is svmlight; only files of one"),
         *((files, FileSpec(), None, rf"(?s){option}") for files in ({"t.arff": ARFF}, {"t.csv": TABLE})
           for option in ("--label-file", "--label-columns", "--n-labels")),
         ({"t.csv": TABLE}, FileSpec(LAST.labels, keys={"x": "A"}), None,
