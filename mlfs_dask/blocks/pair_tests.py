@@ -137,7 +137,7 @@ class ClusterSums(NamedTuple):
     ----------
     squares, cross : float64 array, shape (p, w)
         Σ u² and Σ u R.
-    scatter : float64 array, shape (p, 1)
+    scatter : float64 array, shape (p, 1), or (p, w) with R = Σ x̃²
         Σ R².
     clusters : int64 array, shape (p, 1)
         Clusters with known rows of each label.

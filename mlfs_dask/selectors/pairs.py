@@ -268,6 +268,12 @@ class SumTests:
         effect = np.where(np.isnan(tests.effect), np.nan, effect)
         with np.errstate(divide="ignore", invalid="ignore"):
             error = np.abs(effect / tests.statistic)
+            if law.clusters is not None:
+                squares, cross, scatter, G = law.clusters
+                slope = sums.products / sums.m2
+                residual = np.maximum(squares - slope * (2 * cross - slope * scatter), 0.0)
+                error = np.sqrt(residual * (G / (G - 1))) / sums.m2 * self._targets.scale[labels]
+                error = np.where(np.isnan(effect), np.nan, error)
         return tests._replace(positives=np.array(np.nan), effect=effect, kind=np.array(SLOPE), error=error)
 
     def law(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> PairLaw:

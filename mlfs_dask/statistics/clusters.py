@@ -64,6 +64,8 @@ class ClusterScores(Statistic):
     ----------
     n_features, n_labels : int
     sizes : ClusterSizes
+    numeric : bool
+        True for numeric targets, whose slope on the feature has an error that takes the scatter of the feature.
     fitted : tuple of _Fitted
         Empty for a plan.
 
@@ -77,16 +79,22 @@ class ClusterScores(Statistic):
     n_features: int
     n_labels: int
     sizes: ClusterSizes
+    numeric: bool = False
     fitted: tuple[_Fitted, ...] = field(default=(), repr=False)
+
+    @property
+    def _width(self) -> int:
+        """Columns of R."""
+        return self.n_features if self.numeric else 1
 
     @property
     def state_bytes(self) -> int:
         waiting = min(2 * self.sizes.overlap, self.sizes.n_clusters)
-        return 8 * self.n_labels * (self.n_features + 1) * (2 + waiting)
+        return 8 * self.n_labels * ((self.n_features + self._width) * (1 + waiting) + self.n_features + 1)
 
     @property
     def result_bytes(self) -> int:
-        return 16 * self.n_labels * (self.n_features + 1)
+        return 8 * self.n_labels * (2 * self.n_features + self._width + 1)
 
     @property
     def parameter_bytes(self) -> int:
@@ -105,7 +113,7 @@ class ClusterScores(Statistic):
 
     def zero(self) -> State:
         shape = self.n_labels, self.n_features
-        sums = np.zeros(shape), np.zeros(shape), np.zeros((shape[0], 1)), np.zeros((shape[0], 1), np.int64)
+        sums = np.zeros(shape), np.zeros(shape), np.zeros((shape[0], self._width)), np.zeros((shape[0], 1), np.int64)
         return {}, *sums
 
     def add(self, state: State, block: Block) -> None:
@@ -135,14 +143,20 @@ class ClusterScores(Statistic):
             yield fitted, X, weights, Q, residuals
 
     def _scores(self, block: Block) -> tuple[Array, Array]:
-        """Return u, shape (q, d), and R, shape (q, 1), of the rows of one cluster."""
-        u, R = np.empty((self.n_labels, self.n_features)), np.empty((self.n_labels, 1))
+        """Return u, shape (q, d), and R, shape (q, 1), of the rows of one cluster; R of features has the shape of u."""
+        u, R = np.empty((self.n_labels, self.n_features)), np.empty((self.n_labels, self._width))
         for fitted, X, weights, Q, y in self._parts(block):
             weighted = y if weights is None else y * weights[:, np.newaxis]
             scores = _products(X, weighted, fitted.mean_x)
             if fitted.projection is not None:
                 scores -= (weighted.T @ Q) @ fitted.projection.QX
-            u[fitted.labels], R[fitted.labels] = scores, np.sum(weighted * y, axis=0)[:, np.newaxis]
+            own = np.sum(weighted * y, axis=0)[:, np.newaxis]
+            if self.numeric:
+                x = np.asarray(X.toarray() if sp.issparse(X) else X) - fitted.mean_x
+                if fitted.projection is not None:
+                    x -= Q @ fitted.projection.QX
+                own = (np.ones(len(x)) if weights is None else weights) @ x**2
+            u[fitted.labels], R[fitted.labels] = scores, own
         return u, R
 
     def _add_single_rows(self, state: State, block: Block) -> None:
@@ -150,8 +164,9 @@ class ClusterScores(Statistic):
         _, squares, cross, scatter, clusters = state
         for fitted, X, weights, Q, y in self._parts(block):
             wy = y if weights is None else y * weights[:, np.newaxis]
-            of_squares, of_cross = (wy**2).T, (wy**2 * y).T
-            scatter[fitted.labels] += np.sum((wy * y) ** 2, axis=0)[:, np.newaxis]
+            w = np.ones((len(y), 1)) if weights is None else weights[:, np.newaxis]
+            if not self.numeric:
+                scatter[fitted.labels] += np.sum((wy * y) ** 2, axis=0)[:, np.newaxis]
             clusters[fitted.labels] += len(y)
             step = max(1, gates.TILE_VALUES // max(len(y), 1))
             for start in range(0, self.n_features, step):
@@ -159,9 +174,10 @@ class ClusterScores(Statistic):
                 x = np.asarray(X[:, tile].toarray() if sp.issparse(X) else X[:, tile]) - fitted.mean_x[tile]
                 if fitted.projection is not None:
                     x -= Q @ fitted.projection.QX[:, tile]
-                cross[fitted.labels, tile] += of_cross @ x
-                x *= x
-                squares[fitted.labels, tile] += of_squares @ x
+                squares[fitted.labels, tile] += (wy**2).T @ x**2
+                cross[fitted.labels, tile] += (wy * w).T @ x**3 if self.numeric else (wy**2 * y).T @ x
+                if self.numeric:
+                    scatter[fitted.labels, tile] += (w**2).T @ x**4
 
     def _add_cluster(self, state: State, code: int, rows: int, u: Array, R: Array) -> None:
         """Add rows of a cluster; sum its squares once all of its rows are there."""
@@ -174,7 +190,7 @@ class ClusterScores(Statistic):
             return
         cross += u * R
         scatter += R * R
-        clusters += R > 0
+        clusters += (R > 0).any(axis=1, keepdims=True)
         squares += u * u
 
     def merge(self, into: State, other: State) -> None:
@@ -214,7 +230,7 @@ def cluster_scores(
     if sizes is None:
         sizes = ClusterSizes(np.full(profile.n // 2, 2), 1)
     if moments is None:
-        return ClusterScores(profile.d, profile.q, sizes)
+        return ClusterScores(profile.d, profile.q, sizes, profile.numeric)
     n = moments.n or 1
     shares, fitted = moments.positives / n, []
     if moments.known is not None:
@@ -230,7 +246,7 @@ def cluster_scores(
         assert moments.known is not None
         own = None if adjustment is None else adjustment.known[index]
         fitted.append(_Fitted(np.array([label]), True, moments.known.mean[index], shares[[label]], own))
-    return ClusterScores(profile.d, profile.q, sizes, tuple(fitted))
+    return ClusterScores(profile.d, profile.q, sizes, profile.numeric, tuple(fitted))
 
 
 class ClusterRows(NamedTuple):

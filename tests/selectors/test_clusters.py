@@ -77,13 +77,19 @@ def test_numeric_targets_are_tested_by_clusters_too():
     X, _, donor = problem(seed=7)
     dose = 3 * X[:, [0]] + np.random.default_rng(8).normal(size=(len(X), 1)) * 5 + donor[:, np.newaxis]
     dose[::9] = np.nan
+    donor[1:3] = 97, 98  # two of a row each
     known = ~np.isnan(dose[:, 0])
     fitted = mlfs.BRCC(n_features_to_select=3, pairs="all", target_type="continuous").fit(X, dose, clusters=donor)
     for row in fitted.pairs_.to_dict("records"):
         expected = score_statistic(
             X[known, row["feature_index"]], dose[known, 0], np.ones((known.sum(), 1)), donor[known]
         )
-        assert 12 * row["statistic"] ** 2 / (11 + row["statistic"] ** 2) == pytest.approx(expected, rel=1e-6)
+        assert 14 * row["statistic"] ** 2 / (13 + row["statistic"] ** 2) == pytest.approx(expected, rel=1e-6)
+        design = sm.add_constant(X[known, row["feature_index"]])
+        clusters = {"groups": donor[known], "use_correction": False}
+        linear = sm.OLS(dose[known, 0], design).fit(cov_type="cluster", cov_kwds=clusters)
+        assert row["effect"] == pytest.approx(linear.params[1])
+        assert row["standard_error"] == pytest.approx(linear.bse[1] * np.sqrt(14 / 13))
 
 
 def twin(X, Y, donor, weights):
