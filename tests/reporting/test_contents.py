@@ -21,7 +21,7 @@ def test_every_kind_is_known(folders: Folders, tmp_path: Path) -> None:
     assert contents.compared() == (contents.comparisons, [])
     with pytest.raises(UsageError, match="nothing to report"):
         read_contents([])
-    with pytest.raises(DataError, match=r"none of run.json, eval.json, compare.json and batch.json is here"):
+    with pytest.raises(DataError, match=r"there is no run.json, eval.json, compare.json or batch.json in it"):
         kind_of(str(tmp_path))
 
 
