@@ -84,7 +84,7 @@ def test_a_folder_of_runs_is_its_runs(folders: Folders, tmp_path: Path) -> None:
     for run in folders.runs:
         shutil.copytree(run, tmp_path / "runs" / run.name)
     assert [run.label for run in read_contents([tmp_path / "runs"]).runs] == ["elc", "label-entropy"]
-    with pytest.raises(DataError, match=r"none of run\.json, eval\.json, compare\.json and batch\.json is here"):
+    with pytest.raises(DataError, match=r"there is no run\.json, eval\.json, compare\.json or batch\.json in it"):
         read_contents([tmp_path])
 
 
