@@ -210,6 +210,10 @@ class RowSource(ABC):
         """Return a source of the labels alone, without features, or self if labels cannot be read without X."""
         return self
 
+    def labels_and_covariates(self) -> RowSource:
+        """Return a source of labels and covariates, without features if they can be read without X."""
+        return self
+
     def all_labels(self) -> Any:
         """Return Y of all rows, as in a `Block`, read without X if the source can."""
         pieces = [block.Y.copy() for block in self.labels_only().stream(0, len(self.row_offsets) - 1)]

@@ -401,6 +401,11 @@ class RowView(RowSource):
         )
         return RowView(view, unknown=self._unknown, strata=self._strata, clusters=self._clusters, targets=self._targets)
 
+    def labels_and_covariates(self) -> RowSource:
+        if self._covariates is None or self._covariates.features or self._Y is not None:
+            return self
+        return RowView(self.labels_only(), covariates=self._covariates)
+
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Yield the blocks of partitions first..last-1 in row order."""
         nonempty = np.diff(self.row_offsets[first : last + 1]) > 0

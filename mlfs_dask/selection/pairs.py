@@ -16,6 +16,7 @@ from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.pair_tests import EFFECTS, INFORMATION, TESTS, PairTests
 from mlfs_dask.errors import DataError, number_of, parameter
 from mlfs_dask.selection.conditional_tests import ConditionalTests
+from mlfs_dask.selection.logistic_tests import logistic_scores
 from mlfs_dask.selection.question import Question
 from mlfs_dask.selectors.contract import UnknownLabelsFound
 from mlfs_dask.selectors.costs import Names, Readings
@@ -445,6 +446,9 @@ def run_tests(question: PairQuestion, readings: Readings, features: NDArray[np.i
         ranks, records = rank_sums(source, readings.resources, RANKS)
         readings.records += records
         tests.add_ranks(ranks)
+    if question.test == "logistic" and tests.adjustment is not None:
+        shares = tests.unadjusted.terms.positives[:, 0] / np.maximum(tests.sums.n[:, 0], 1)
+        tests.add_logistic(logistic_scores(readings, tests.adjustment.whole, shares, tests.unadjusted.mean))
     counts = question.rows is not None and (tests.like_counts or (tests.whole and question.log_base is not None))
     warnings: list[Warning] = [UserWarning(_counts_text(question))] if counts else []
     if not gram:

@@ -29,6 +29,7 @@ from mlfs_dask.rows.view import RowView, UnknownLabels
 from mlfs_dask.rows.weights import weighted_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.groups import GROUPS, Groups, read_groups
+from mlfs_dask.selection.logistic_tests import logistic_steps
 from mlfs_dask.selection.redundancy import part_size, planned_reading
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.contract import Method
@@ -721,11 +722,11 @@ class Question:
         """
         refused = {
             f"given the other features ({parameter('control', pairs.control)})": pairs.given_others,
-            "within strata": source.strata is not None or self.strata is not None,
+            "within strata": source.strata is not None or (self.strata is not None and pairs.test == "rank"),
             "of clusters of rows, or of weights of a survey": pairs.clusters,
             "of numeric targets": source.profile.numeric,
             "of weighted rows": source.weights is not None and pairs.test == "rank",
-            "adjusted for covariates": source.covariates is not None,
+            "adjusted for covariates": source.covariates is not None and pairs.test == "rank",
         }
         for what in (what for what, refuses in refused.items() if refuses):
             raise UsageError(
@@ -958,6 +959,9 @@ def _with_pairs(cost: Cost, view: Profile | RowSource, pairs: PairQuestion, *, f
             index = 0
         if pairs.clusters:
             steps.insert(index + 1, Reading(CLUSTERS, (cluster_scores(view),)))
+        if pairs.test == "logistic" and profile.covariates:
+            steps[index + 1 : index + 1] = logistic_steps(view)
+            cost = replace(cost, sizes={**cost.sizes, "C": 1 + profile.covariates, "q": profile.q, "d": profile.d})
         if pairs.test == "rank":
             steps.insert(index + 1, Reading(RANKS, (), times=rank_passes(profile), workspace="ranks"))
             sums += rank_sums_size(profile, len(unknown_labels(view)))

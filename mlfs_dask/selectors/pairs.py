@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -206,6 +207,7 @@ class SumTests:
         m2, share, n = moments.m2[np.newaxis], moments.mean[np.newaxis], np.asarray(terms.n).reshape(-1, 1)
         self._strata: Shapes | None = None
         self._clusters: ClusterSums | None = None
+        self._logistic: Sequence[Array] | None = None
         #: Of each label, where its rows stand among those of `Shapes`.
         self._place = np.zeros(self.shape[0], dtype=np.int64)
         self._place[self.unknown] = 1 + np.arange(len(self.unknown))
@@ -239,6 +241,10 @@ class SumTests:
         self._sums = self._sums._replace(products=ranks.products, m2=ranks.m2)
         none = np.zeros((1, self.shape[1]))
         self._features = none, none > 0, ranks.skewness, ranks.kurtosis
+
+    def add_logistic(self, scores: Sequence[Array]) -> None:
+        """Test by scores of logistic regressions from now on: score, variance, skewness and kurtosis, (q, d) each."""
+        self._logistic = scores
 
     @property
     def sums(self) -> Sums:
@@ -325,6 +331,9 @@ class SumTests:
         if self._clusters is not None:
             zero = np.zeros(())
             return sums, PairLaw(mean, zero_one, zero, zero, clusters=ClusterSums(*map(cut, self._clusters)))
+        if self._logistic is not None:
+            score, null_variance, skewness, kurtosis = map(cut, self._logistic)
+            return sums._replace(products=score), PairLaw(mean, zero_one, skewness, kurtosis, null_variance)
         if self._strata is not None:
             return sums, self._law_within(sums, mean, zero_one, labels, features)
         n, share = np.asarray(sums.n, dtype=np.float64), sums.positives / np.maximum(sums.n, 1)
@@ -339,7 +348,7 @@ class SumTests:
             if self._targets is not None or self._test == "rank":  # a test that needs no correction is t or normal
                 corrected = (np.abs(skewness) > SKEWED) | (kurtosis > PEAKED)
                 skewness, kurtosis = skewness * corrected, kurtosis * corrected
-            variance = None
+            variance: Array | None = None
             if self._test != "t":
                 variance = sums.m2 * sums.label_m2 / (n - (self._test == "rank"))
         return sums, PairLaw(mean, zero_one, skewness, kurtosis, variance)

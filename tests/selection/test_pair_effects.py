@@ -12,7 +12,7 @@ import statsmodels.api as sm
 from click.testing import CliRunner
 from pyarrow import parquet
 from scipy import sparse as sp
-from scipy import stats
+from scipy import special, stats
 
 from mlfs_dask.errors import UsageError
 from mlfs_dask.selection.estimator import get_estimator
@@ -286,22 +286,63 @@ def test_rank_tests_are_those_of_scipy(put, gates, request):
     np.testing.assert_array_equal(with_counts["p_value"], table["p_value"])
 
 
+@pytest.mark.parametrize("adjusted", ["", "covariates", "strata", "sparse"])
 @pytest.mark.parametrize("rows", ["all", "unknown", "weighted"])
-def test_logistic_score_tests_are_those_of_statsmodels(rows):
+def test_logistic_score_tests_are_those_of_statsmodels(rows, adjusted):
     X, Y = expression(unknown=rows == "unknown")
     weights = np.random.default_rng(4).integers(0, 3, len(X)) if rows == "weighted" else None
-    table = table_of(X, Y, pair_test="logistic", weights=weights)
+    column = np.random.default_rng(5).integers(0, 3, len(X)).astype(float)
+    data, options, design = X, {}, np.ones((len(X), 1))
+    if adjusted in ("covariates", "sparse"):
+        options, design = {"covariates": column}, np.column_stack([design, column])
+        data = sp.csr_array(X) if adjusted == "sparse" else X
+    elif adjusted:
+        options, design = {"strata": column}, np.column_stack([design, column == 1, column == 2])
+    table = table_of(data, Y, pair_test="logistic", weights=weights, **options)
     counted = np.ones(len(X), int) if weights is None else weights
     for (label, feature), pair in table.iterrows():
         known = np.repeat(np.arange(len(X)), counted * (Y[:, label] >= 0))
         x, y = X[known, feature], Y[known, label]
-        null = sm.GLM(y, np.ones(len(y)), family=sm.families.Binomial()).fit()
+        null = sm.GLM(y, design[known].astype(float), family=sm.families.Binomial()).fit(tol=1e-13)
         chi2, p, _ = null.model.score_test(null.params, exog_extra=x[:, np.newaxis])
         assert pair["statistic"] ** 2 == pytest.approx(float(np.squeeze(chi2)), rel=1e-6)
-        assert np.sign(pair["statistic"]) == np.sign(x[y == 1].mean() - x[y == 0].mean())
+        assert adjusted or np.sign(pair["statistic"]) == np.sign(x[y == 1].mean() - x[y == 0].mean())
         assert pair["p_value"] >= float(np.squeeze(p)) * (1 - 1e-6)  # the larger of it and the saddlepoint's
         assert pair["effect"] / pair["standard_error"] == pytest.approx(pair["statistic"], rel=1e-9)
     assert set(table["effect_kind"]) == {"log odds per unit"}
+
+
+def test_logistic_score_tests_hold_where_spread_and_share_follow_a_covariate():
+    rng = np.random.default_rng(6)
+    age = rng.normal(size=3000)
+    X = rng.lognormal(sigma=1.2, size=(3000, 200)) * np.exp(age / 2)[:, np.newaxis]
+    Y = (rng.random((3000, 3)) < special.expit(special.logit([0.02, 0.05, 0.1]) + age[:, np.newaxis])).astype(np.int8)
+    found = {}
+    for test in ("t", "logistic"):
+        p = table_of(X, Y, pair_test=test, covariates=age)["p_value"]
+        found[test] = (p < 0.05).mean(), (p < 0.001).mean()
+    assert found["t"][0] > 0.09
+    assert found["logistic"][0] < 0.06
+    assert found["logistic"][1] < 0.004
+
+
+def test_plans_of_logistic_models_hold(tmp_path):
+    """Passes are at most those of the plan, and models are fitted without reading X."""
+    X, Y = expression()
+    frame = pd.DataFrame(X).assign(a=Y[:, 0], b=Y[:, 1], age=np.arange(150) % 7)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    store = str(tmp_path / "t.zarr")
+    words = ["convert", str(tmp_path / "t.csv"), store, "--label-columns", "a,b", "--obs", "age"]
+    assert CliRunner().invoke(command, words).exit_code == 0
+    asked = ["br-cc", store, "-k2", "--pairs", "all", "--pair-test", "logistic", "--covariates", "age", "--json"]
+    plan, run = (
+        CliRunner().invoke(command, each) for each in (["plan", *asked], ["select", *asked, "-o", store + ".run"])
+    )
+    assert plan.exit_code == run.exit_code == 0, plan.output + run.output
+    planned, record = json.loads(plan.stdout), json.loads(run.stdout)
+    low, high = planned["typical_passes"]
+    assert low <= record["passes"] <= high
+    assert record["bytes_read"] < 5 * 150 * 8 * 8
 
 
 def test_plans_count_the_passes_of_ranks_and_tests_refuse_what_they_have_not(tmp_path, monkeypatch):
