@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from mlfs_dask_cli.main import refuse_unknown
@@ -29,6 +30,11 @@ class SelectorValue(click.ParamType):
     def __init__(self, options: dict[str, Parameter]) -> None:
         self.name = "|".join(dict.fromkeys(option.metavar for option in options.values()))
         self._options = options
+
+    @property
+    def methods(self) -> Collection[str]:
+        """Names of the methods that have the parameter."""
+        return self._options.keys()
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
         from mlfs_dask.errors import UsageError
@@ -162,6 +168,16 @@ class MethodGroup(click.Group):
         """Write the methods, and then the options of the command for any method."""
         self.format_commands(ctx, formatter)
         write_options(self._make_command([]), ctx, formatter)
+
+
+def options_without_effect(methods: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for each given option of the running command that some of its methods do not have."""
+    ctx = click.get_current_context()
+    for option in ctx.command.params:
+        if isinstance(option.type, SelectorValue) and option.name is not None:
+            others = [method for method in methods if method not in option.type.methods]
+            if others and ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+                yield f"{option.opts[0]} has no effect on {', '.join(others)}, which has no such option"
 
 
 def _is_common(options: dict[str, Parameter]) -> bool:

@@ -11,7 +11,7 @@ import click
 
 from mlfs_dask.errors import number_of, size
 from mlfs_dask.redaction import redact
-from mlfs_dask_cli.method_group import MethodGroup
+from mlfs_dask_cli.method_group import MethodGroup, options_without_effect
 from mlfs_dask_cli.options import (
     PATH,
     Command,
@@ -114,6 +114,8 @@ def _select(
     if k is None and any(not params.keys() & {"per_label", "min_labels"} for params in methods.values()):
         raise click.UsageError("Missing option '-k'; it says how many features to keep, as in -k 20 or -k 10%.")
     with show_progress(output):
+        for sentence in options_without_effect(methods):
+            output.note(f"mlfs: {sentence}.")
         dataset = open_subset(store, **subset)
         jobs: list[Any] = []
         done: dict[str, Any] = {}

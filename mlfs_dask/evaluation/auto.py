@@ -1,6 +1,6 @@
 """`auto`: methods judged on held-out rows, and the best of them.
 
-One reading brings the sums that any candidate begins with, and a sample of rows. The candidates learn from a part of
+One pass brings the sums that any candidate begins with, and a sample of rows. The candidates learn from a part of
 the sample, and a linear model and nearest neighbours judge the features that they choose on the rest. All candidates
 learn from few rows, the better half of them from twice as many, and so on. The ranking of the best comes from the sums
 of all rows, or from the sample where that has all rows: M. Stone, "Cross-validatory choice and assessment of
@@ -76,7 +76,7 @@ CANDIDATES = (
     *("fimf", "spfs", "scls", "ami", "elc", "llsf", "qpmlfs"),
 )
 
-#: What the reading is called.
+#: Name of the pass.
 STATISTICS = "statistics"
 
 
@@ -90,8 +90,8 @@ class _Candidate:
     cost : Cost
         Of a fit to all rows.
     statistics : tuple of Statistic
-        All that such a fit reads. Empty where it takes several readings or holds all rows, which it may only where the
-        sample has all rows: its last fit is then to the sample.
+        All statistics that such a fit needs. Empty where it takes several passes or holds all rows, which it may only
+        where the sample has all rows: its last fit is then to the sample.
     last_fit_bytes : int
         What a fit to the sampled rows takes of this process.
     brief : Method
@@ -151,26 +151,26 @@ class AutoSelector(Method):
 
     Notes
     -----
-    One reading of X of a store; one more where ranges and quantiles of features are not recorded, and one more for what
-    missing values are filled with. It brings the sums of all candidates and a sample of 20 480 rows (fewer where
-    they take more than 256 MiB), in which candidates and judge work without a reading. The only sums of size d × d are
-    those of candidates that weigh features against one another, for at most 4 096 features; of more these would need a
-    second reading. Methods that read this data several times are judged where the sample has all rows, which are then
-    in memory. Parts are held out until 4 096 rows are judged: one of a full sample, all five of 5 000 rows or fewer. Of
+    One pass over X of a store; one more where ranges and quantiles of features are not recorded, and one more for what
+    missing values are filled with. It brings the sums of all candidates and a sample of 20 480 rows (fewer where they
+    take more than 256 MiB), in which candidates and judge work without a pass. The only sums of size d × d are those of
+    candidates that weigh features against one another, for at most 4 096 features; of more these would need a second
+    pass. Methods that make several passes over this data are judged where the sample has all rows, which are then in
+    memory. Parts are held out until 4 096 rows are judged: one of a full sample, all five of 5 000 rows or fewer. Of
     fewer than 1 280 rows all candidates learn from the first four fifths, the better half also from the second, and so
     on. Loops of judged fits end after 30 iterations, those of the last fits where they end.
 
     Where judging takes longer than `budget` seconds, the best so far is the answer: of the candidates that have learnt
     from most rows, in the order of the names at first, and best first later. A warning says so, since the answer then
     depends on the speed of the machine; otherwise it follows from the data and `random_state` alone. A fit is not
-    interrupted, and the reading before and the last fits after are not counted.
+    interrupted; the pass before and the last fits after do not count.
 
     Both judges take standardised features, and of both a row counts the mean of its two average precisions. The
     penalty of the regression is 1: a strong one hides what rare features do to classifiers without one. A label's
     score by neighbours is the share of them that have it. Where many features are chosen, only the best of them are
     judged: for the regression at most one for every four rows to learn from, for neighbours one for each of these
     rows, and 4 096 for either. Average precision is that of the labels of a row in the order of their scores; of a
-    single label, that of all rows in the order of its score. Candidates that need a second reading, or rows in memory,
+    single label, that of all rows in the order of its score. Candidates that need a second pass, or rows in memory,
     of more rows than the sample has, or do not fit the memory beside the others, are left out. The record's `extra`
     has the best method (`chosen`), the standard error of its average precision (`standard_error`), the next one with
     how far it is below and the standard error of the difference (`runner_up`), those that rank the features (`tied`,
@@ -321,7 +321,7 @@ class AutoSelector(Method):
             if m < n:
                 if not read:
                     return "it holds all rows in memory"
-                return f"it takes {number_of(len(readings), 'reading')} of this data"
+                return f"it takes {number_of(len(readings), 'pass', 'passes')} over this data"
             statistics = ()
         judged = asked if selector.choice_depends_on_k else Asked(_most_judged(sampled, asked.k))
         most = getattr(selector, "max_iter", 0)

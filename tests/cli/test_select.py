@@ -41,9 +41,11 @@ def test_methods_share_a_reading_and_rank_as_they_do_alone(run_json: RunJson, ti
             assert (tmp_path / "all" / each["method"] / file).read_bytes() == alone
 
 
-def test_an_option_goes_to_the_methods_that_have_it(run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:
+def test_an_option_goes_to_the_methods_that_have_it(run: Run, tiny_store: Path, tmp_path: Path) -> None:
     words = ("select", "elc,mfsir,gmm", tiny_store, "-k", 2, "-o", tmp_path / "all", "--seed", 3, "--bins", 4)
-    elc, mfsir, gmm = run_json(*words, "--max-iter", 50, "--lambda", 0.5, "--n-latent", 1)["runs"]
+    result = run(*words, "--max-iter", 50, "--lambda", 0.5, "--n-latent", 1, "--json")
+    elc, mfsir, gmm = json.loads(result.stdout)["runs"]
+    assert "--n-latent has no effect on elc, gmm, which has no such option" in result.stderr
     assert (elc["params"]["max_iter"], elc["params"]["lambda_"]) == (50, 0.5)
     assert (mfsir["params"]["max_iter"], mfsir["params"]["lambda_"]) == (50, 0.5)
     assert (mfsir["params"]["n_latent"], mfsir["seed"]) == (1, 3)

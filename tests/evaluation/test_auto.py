@@ -138,7 +138,7 @@ def test_methods_of_more_readings_learn_from_a_sample_of_all_rows(store):
 def test_methods_of_more_readings_are_left_out_where_the_sample_has_not_all_rows(store, monkeypatch):
     sample_of(100, monkeypatch)
     found = AutoSelector(3, candidates="ami,enm").fit(open_dataset(store)).report_.extra
-    assert found["left_out"] == {"ami": "it takes 2 readings of this data"}
+    assert found["left_out"] == {"ami": "it takes 2 passes over this data"}
     assert [row["method"] for row in found["judged"]] == ["enm"]
 
 
@@ -324,7 +324,7 @@ def test_what_does_not_fit_one_reading_is_left_out(monkeypatch):
     # The counts with all labels have 3 MiB, and the products 6 MiB.
     with runtime.process_limits(memory_limit=int((runtime.driver_bytes() + 22 * 2**20) / 0.8), threads=1):
         found = AutoSelector(5, candidates="elc,enm,label-entropy").fit(X, Y).report_
-    assert found.extra["left_out"] == {"elc": "it does not fit the memory", "enm": "it takes 3 readings of this data"}
+    assert found.extra["left_out"] == {"elc": "it does not fit the memory", "enm": "it takes 3 passes over this data"}
     assert [row["method"] for row in found.extra["judged"]] == ["label-entropy"]
     assert found.plan["notes"][1:] == [f"{name} is left out: {why}" for name, why in found.extra["left_out"].items()]
     assert found.passes == 1
