@@ -104,7 +104,7 @@ def draw(path: Path) -> None:
         .dropna()
         .sort_index()
     )
-    figure, axes = plt.subplots(2, 3, figsize=(9, 6.4), layout="constrained")
+    figure, axes = plt.subplots(3, 2, figsize=(5.6, 8.2), layout="constrained")
     *panels, last = axes.flat
     for axis, (comparison, (title, metric, own, rising)) in zip(panels, PANELS.items(), strict=True):
         part = both.loc[(comparison, metric)]

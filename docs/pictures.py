@@ -120,10 +120,10 @@ def choosing_cost() -> Figure:
             moved = at < y - 0.06
             line = {"arrowstyle": "-", "lw": 0.6, "color": "#5a6472", "shrinkA": 0, "shrinkB": 3} if moved else None
             place = (10 ** (x + (0.07 if moved else 0.04)), at)
-            axes.annotate(text, (10**x, y), place, fontsize=7.5, va="center", arrowprops=line)
+            axes.annotate(text, (10**x, y), place, fontsize=8.5, va="center", arrowprops=line)
         axes.legend(loc="lower right", bbox_to_anchor=(1, 0.12), fontsize=8)
 
-    return Figure("choosing-cost", "", "", "", frame, draw, size=(7.5, 6.0))
+    return Figure("choosing-cost", "", "", "", frame, draw, size=(6.4, 6.2))
 
 
 def choosing_ranks() -> Figure:
