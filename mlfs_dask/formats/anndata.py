@@ -318,11 +318,52 @@ def obs_of(path: str, names: Sequence[str], spec: FileSpec) -> ObsColumns:
 def _obs_columns(path: str, names: Sequence[str], spec: FileSpec) -> Iterator[dict[str, _ObsColumn]]:
     with _open_root(path, spec) as root, damage_in(path, "obs"):
         frame = _element(root, _frames(spec)[0] + "obs", path)
-        known = columns_of(frame)
-        places = [find_column(known, name, "column of rows,", file=path) for name in names]
-        yield {
-            name: _ObsColumn(column_of(frame, known[place]), path) for name, place in zip(names, places, strict=True)
-        }
+        known, columns = columns_of(frame), {}
+        for name in names:
+            matrix = None if name in known else _obsm_column(root, name, spec, path)
+            node = (
+                column_of(frame, known[find_column(known, name, "column of rows,", file=path)])
+                if matrix is None
+                else matrix
+            )
+            columns[name] = _ObsColumn(node, path)
+        yield columns
+
+
+def _obsm_column(root: Any, name: str, spec: FileSpec, path: str) -> Any:
+    """Return a column KEY:COLUMN of a dense matrix or data frame in `obsm`; None for names of another form.
+
+    Raises
+    ------
+    DataError
+        The matrix has no such column.
+    """
+    key, _, column = name.partition(":")
+    place = f"{_frames(spec)[0]}obsm/{key}"
+    if not column or "/" in key or key in (".", "..") or place not in root:
+        return None
+    node = root[place]
+    if not is_array(node):
+        known = columns_of(node)
+        return column_of(node, known[find_column(known, column, f"column of obsm/{key},", file=path)])
+    if len(node.shape) != 2 or not column.isdecimal() or int(column) >= node.shape[1]:
+        raise DataError(
+            f"obsm/{key} of shape {tuple(node.shape)} has no column {column}",
+            file=path,
+            cure=f"give the number of a column from 0, as in {key}:0",
+        )
+    return _MatrixColumn(check_dataset(node, file=path), int(column))
+
+
+class _MatrixColumn:
+    """One column of a dense matrix on disk, with the interface of an array of its rows."""
+
+    def __init__(self, matrix: Any, column: int) -> None:
+        self._matrix, self._column = matrix, column
+        self.dtype, self.shape = matrix.dtype, matrix.shape[:1]
+
+    def __getitem__(self, rows: slice) -> Any:
+        return self._matrix[rows, self._column]
 
 
 class _ObsColumn:
@@ -332,12 +373,14 @@ class _ObsColumn:
         self._file = path
         self._declared: tuple[str, ...] | None = None
         self._mask: Any = None
-        if not is_array(node) and "codes" in node:
+        if isinstance(node, _MatrixColumn):
+            pass
+        elif not is_array(node) and "codes" in node:
             self._declared = texts_of(node["categories"], file=path)
             node = node["codes"]
         elif not is_array(node):
             self._mask, node = check_dataset(node["mask"], file=path), node["values"]
-        self._values = check_dataset(node, file=path)
+        self._values = node if isinstance(node, _MatrixColumn) else check_dataset(node, file=path)
         self.length = int(node.shape[0])
         self._is_number = node.dtype.kind in "iuf"
 

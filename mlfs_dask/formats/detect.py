@@ -287,7 +287,9 @@ def obs_names(path: str, spec: FileSpec) -> tuple[str, ...]:
     out.
     """
     _, known = resolve_sources([path], spec)
-    return (*spec.drop, *spec.obs) if known.obs is None else known.obs[0](path, spec)
+    if known.obs is None:
+        return (*spec.drop, *spec.obs)
+    return tuple(dict.fromkeys((*known.obs[0](path, spec), *spec.obs)))
 
 
 def read_obs(paths: Sequence[str], spec: FileSpec) -> ObsColumns:

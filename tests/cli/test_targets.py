@@ -142,3 +142,23 @@ def test_evaluate_judges_by_ridge_and_nearest_rows(store: Path, frame: Any) -> N
             assert found[name, fold, "r2"] == pytest.approx(r2, rel=1e-8)
             rho = np.mean([stats.spearmanr(*pair).statistic for pair in known])
             assert found[name, fold, "spearman"] == pytest.approx(rho, rel=1e-8)
+
+
+def test_targets_are_columns_of_obsm(frame: Any, tmp_path: Path, run: Run) -> None:
+    """Columns of a matrix by number and of a data frame by name, from a store and from the file in place."""
+    anndata = pytest.importorskip("anndata")
+    adata = anndata.AnnData(frame[[f"f{i}" for i in range(5)]].to_numpy())
+    adata.obsm["matrix"] = frame[["score", "dose"]].to_numpy()
+    adata.obsm["table"] = frame[["tox"]].set_index(adata.obs_names)
+    place = tmp_path / "t.h5ad"
+    adata.write_h5ad(place)
+    targets = "matrix:1,matrix:0,table:tox"
+    mlfs.convert(place, tmp_path / "t.zarr", targets=targets.split(","))
+    for data, options in ((tmp_path / "t.zarr", []), (place, ["--targets", targets])):
+        done = run("select", "br-cc", data, "-k", 2, "-o", tmp_path / f"{data.suffix[1:]}.run", *options)
+        assert done.exit_code == 0, done.stderr
+        assert scores_of(tmp_path / f"{data.suffix[1:]}.run") == pytest.approx(expected_scores(frame))
+    for wrong, text in (("matrix:2", "obsm/matrix of shape (120, 2) has no column 2"), ("table:dose", "'dose'")):
+        refused = run("convert", place, tmp_path / "no.zarr", "--targets", wrong)
+        assert refused.exit_code == 3
+        assert text in refused.stderr
