@@ -352,8 +352,8 @@ def read_settings() -> tuple[str, dict[str, Any]]:
     """
     named = os.environ.get("MLFS_CONFIG")
     folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    path = Path(f"{folder}/mlfs/config.toml" if named is None else named).expanduser()
-    if named == "" or (named is None and not path.is_file()):
+    path = Path(os.path.expanduser(f"{folder}/mlfs/config.toml" if named is None else named))  # noqa: PTH111
+    if named == "" or (named is None and not (path.is_absolute() and path.is_file())):
         return "", {}
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))

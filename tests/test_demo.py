@@ -82,7 +82,7 @@ def test_an_earlier_demo_is_kept_without_force(demo: tuple[Path, list[str]]) -> 
     folder, _ = demo
     before = (folder / "index.html").stat().st_mtime_ns
     refused = CliRunner().invoke(mlfs, ["demo", str(folder)])
-    assert (refused.exit_code, "holds an earlier demo; --force does it again" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "holds an earlier demo; --force replaces it" in refused.stderr) == (2, True)
     assert (folder / "index.html").stat().st_mtime_ns == before
     assert CliRunner().invoke(mlfs, ["demo", str(folder), "--force"]).exit_code == 0
     assert (folder / "index.html").stat().st_mtime_ns > before

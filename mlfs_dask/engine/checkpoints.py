@@ -202,7 +202,7 @@ class Folder:
             header = parse_json(archive[_FACTS].tobytes())
             if header["key"] != key:
                 logger.warning(
-                    "the checkpoint in %s belongs to another method, data, parameters or version; it is ignored",
+                    "the checkpoint in %s belongs to another method, data, parameters or version; it is left aside",
                     self.place,
                 )
                 return None

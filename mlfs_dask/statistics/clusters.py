@@ -287,7 +287,9 @@ class ClusterTotals(Statistic):
 
     def scratch_bytes(self, profile: Profile) -> int:
         own = min(profile.block_rows, self.n_clusters)
-        return 2 * 8 * own * (self.n_features + 2 * self.n_labels) + profile.block_rows * (24 + 24 * self.n_labels)
+        rows = profile.block_bytes if profile.sparse else 8 * profile.block_rows * profile.d  # in float64
+        labels = profile.block_rows * (40 + 24 * self.n_labels)
+        return rows + labels + 2 * 8 * own * (self.n_features + 2 * self.n_labels)
 
     def finishing_bytes(self, profile: Profile) -> int:
         return 0

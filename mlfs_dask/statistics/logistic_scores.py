@@ -52,7 +52,7 @@ class NullModels(Statistic):
         return (q,), (q, c), (q, c, c)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        return 8 * profile.block_rows * (6 * self.n_labels + self.n_columns * (2 + self.n_columns))
+        return 8 * profile.block_rows * (8 * self.n_labels + self.n_columns * (2 + self.n_columns))
 
     def finishing_bytes(self, profile: Profile) -> int:
         return 0

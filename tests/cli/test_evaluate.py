@@ -136,14 +136,14 @@ def test_what_is_planned_and_printed(run: Run, run_json: RunJson, tiny_store: Pa
         (
             ["elc", "--split-file", "folds.txt", "--repeats", "2"],
             2,
-            "so that --repeats 2 would have no effect; leave one",
+            "so --repeats 2 would have no effect; leave one",
         ),
         (
             ["elc", "--test-store", "{store}", "--folds", "3"],
             2,
             "--test-store gives the split, so --folds 3 would",
         ),
-        (["elc", "--test-store", "{store}", "--test-size", "0.5"], 2, "so that --test-size 0.5 would have no effect"),
+        (["elc", "--test-store", "{store}", "--test-size", "0.5"], 2, "so --test-size 0.5 would have no effect"),
         (["elc", "--split-file", "none.txt"], 3, "cannot be read"),
         (["elc", "--repeats", "1000000000"], 4, "5,000,000,000 splits of 40 rows: projected"),
         (["elc", "--clusters", "none.txt"], 2, "none.txt"),

@@ -278,7 +278,7 @@ def test_a_worker_that_does_not_see_the_store(store, scheduler_file, start_dask,
     with pytest.raises(DataError) as caught, connect(scheduler_file=str(scheduler_file)):
         rank(store)
     assert str(caught.value).startswith(f"{store}: there is no such store on the hosts of the workers (127.0.0.1)")
-    assert "cure: workers read the store themselves: give them the same file system" in str(caught.value)
+    assert "cure: workers read the store themselves: they need it at the same path or URL" in str(caught.value)
     start_dask("worker", *options)
     with connect(scheduler_file=str(scheduler_file)) as client:
         client.wait_for_workers(2, timeout=60)

@@ -463,7 +463,7 @@ def test_a_cluster_that_has_lost_every_worker_is_given_up_in_time(start_dask, tm
         # It looks every 0.25 s for workers, and 0.5 s without any are too long.
         assert 1 <= sum(not found for found in looks) <= 4
     message = str(caught.value)
-    assert "every worker went away while a reading was running, and none came back within 0.5 s" in message
+    assert "every worker went away while a pass was running, and none came back within 0.5 s" in message
     assert f"dask worker {address}" in message
     assert "--wait SECONDS" in message
     assert caught.value.exit_code == 5

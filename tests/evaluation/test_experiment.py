@@ -376,7 +376,7 @@ def test_what_is_known_of_test_rows_is_judged(method: str) -> None:
     values = found.results.query("fold == 1").set_index("metric")["value"]
     assert values.to_dict() == pytest.approx(dict(expected), rel=1e-9)
     with (
-        pytest.warns(UserWarning, match="are judged"),
+        pytest.warns(UserWarning, match="labels of test rows are unknown: metrics use the"),
         pytest.raises(DataError, match="no label is known in any test row of fold 0"),
     ):
         evaluate(X, method, labels=np.where(fold_of[:, np.newaxis] == 0, -1, truth), **options)

@@ -136,7 +136,10 @@ def test_sums_of_weights_are_exact():
             r"sample_weight must have shape \(60,\), a weight for every row; got \(5,\)\n  cure: give as many",
         ),
         (np.ones((60, 1)), r"got \(60, 1\)"),
-        (np.where(np.arange(60) == 7, -1.0, 1.0), r"numbers from 0; row 7 has -1.0 \(counted from 0\)\n  cure: give 0"),
+        (
+            np.where(np.arange(60) == 7, -1.0, 1.0),
+            r"numbers from 0; row 7 has -1.0 \(counted from 0\)\n  cure: give weight 0",
+        ),
         (np.where(np.arange(60) == 7, np.nan, 1.0), "row 7 has nan"),
         (np.where(np.arange(60) == 7, np.inf, 1.0), "row 7 has inf"),
         (np.zeros(60), "all sample weights are zero\n  cure: give some rows"),

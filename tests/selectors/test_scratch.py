@@ -14,13 +14,17 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine import tasks
 from mlfs_dask.engine.statistic import SharedState, Statistic
+from mlfs_dask.rows.covariates import ArrayColumn
 from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.rows.view import RowView
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS
+from mlfs_dask.statistics.clusters import ClusterTotals
 from mlfs_dask.statistics.counts import Ranges
 from mlfs_dask.statistics.missing import MeansOfPresent
 from mlfs_dask.statistics.rows_in_memory import RowsInMemory
 from mlfs_dask.statistics.sample import RowSample
+from mlfs_dask.statistics.targets import TargetSums
 from tests.selectors.test_matrix import LOOPS, settings_of
 
 #: Objects of Python, and buffers of NumPy and SciPy that do not grow with the block.
@@ -59,6 +63,9 @@ CASES = [
     ("access-mfs", ANCHORS | {"gram_cap": 0}),
     ("br-cc", {"pairs": "all"}),
     ("br-cc", {"pairs": "all", "covariates": ["feature:0", "feature:1"]}),
+    ("br-cc", {"pairs": "all", "clusters": 7}),
+    ("br-cc", {"pairs": "all", "clusters": 10**6, "covariates": ["feature:0"]}),  # each row its own cluster
+    ("br-cc", {"pairs": "all", "pair_test": "logistic", "covariates": ["feature:0", "feature:1"]}),
     ("chi2", {"pairs": "all"}),
     ("cmfs", {}),
     ("ela-chi", {}),
@@ -83,9 +90,11 @@ CASES = [
 
 #: Statistics that no fit of rows in memory feeds, and where they are measured.
 ELSEWHERE = {
+    "ClusterTotals": "below",
     "ContingencyCounts": "tests/statistics/test_counts.py",
     "MeansOfPresent": "below",
     "Ranges": "below",
+    "TargetSums": "below",
     "WriteLabels": "tests/statistics/test_write_rows.py",
 }
 
@@ -140,12 +149,16 @@ def test_temporaries_are_within_the_plan(name, parameters, measured):
         if source.profile.d > 100 and name not in WIDE and (source.profile.d > 300 or name == "mamfs"):
             continue
         few = {"max_iter": 1} if name in LOOPS else {}
-        estimator = get_estimator(name)(**{"n_features_to_select": 4} | settings_of(name) | few | parameters)
+        own = {option: value for option, value in parameters.items() if option != "clusters"}
+        columns = (
+            {"clusters": np.arange(source.profile.n) % parameters["clusters"]} if len(own) < len(parameters) else {}
+        )
+        estimator = get_estimator(name)(**{"n_features_to_select": 4} | settings_of(name) | few | own)
         with warnings.catch_warnings(), runtime.process_limits(threads=1):
             warnings.simplefilter("ignore", UserWarning)
             for _ in range(2):  # the first one loads what is loaded late
                 measured.clear()
-                estimator.fit(source)
+                estimator.fit(source, **columns)
         assert measured
         for classes, peak, planned in measured:
             assert peak <= planned + SMALL, (kind, [each.__name__ for each in classes])
@@ -153,11 +166,23 @@ def test_temporaries_are_within_the_plan(name, parameters, measured):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("make", [lambda p: MeansOfPresent(p.d), lambda p: Ranges(p.d, p.q)], ids=["means", "ranges"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: MeansOfPresent(p.d),
+        lambda p: Ranges(p.d, p.q),
+        lambda p: ClusterTotals(7, p.d, p.q),
+        lambda p: TargetSums(p.q),
+    ],
+    ids=["means", "ranges", "clusters", "targets"],
+)
 def test_temporaries_of_readings_before_the_first(make, kind):
-    source = KINDS[kind]
+    clusters = ArrayColumn("c", np.arange(KINDS[kind].profile.n) % 7, [f"c{i}" for i in range(7)])
+    source = RowView(KINDS[kind], clusters=clusters)
     statistic = make(source.profile)
     (block,) = source.stream(0, source.profile.partitions)
+    if isinstance(statistic, TargetSums):
+        block = block._replace(Y=block.Y.toarray().astype(float))
     state = statistic.zero()
     for _ in range(2):
         tracemalloc.start()
