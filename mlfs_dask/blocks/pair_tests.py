@@ -320,14 +320,21 @@ def logistic_effects(tests: PairTests, score: Array, variance: Array) -> PairTes
     return tests._replace(effect=effect, error=error, kind=np.array(LOG_ODDS_PER_UNIT), test=np.array(LOGISTIC))
 
 
+def cluster_error(clusters: ClusterSums, slope: Array, spread: Array) -> Array:
+    """Return the standard error (CR1) of a slope, of a regression on what has the sum of squares `spread`."""
+    G = clusters.clusters
+    residual = clusters.squares - slope * (2 * clusters.cross - slope * clusters.scatter)
+    error: Array = np.sqrt(np.maximum(residual, 0.0) * (G / (G - 1))) / spread
+    return error
+
+
 def _cluster_tests(sums: Sums, clusters: ClusterSums, effect: Array, spread: Array) -> PairTests:
     """Test pairs by sums over clusters; `effect` is NaN without a test, and `spread` is M2 of each label."""
     G = np.asarray(clusters.clusters, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         squares = np.minimum(sums.products**2 / clusters.squares, G)  # more is rounding
         statistic = np.sign(effect) * np.sqrt(squares * ((G - 1) / (G - squares)))
-        residual = clusters.squares - 2 * effect * clusters.cross + effect**2 * clusters.scatter
-        error = np.sqrt(np.maximum(residual, 0.0) * (G / (G - 1))) / spread
+        error = cluster_error(clusters, effect, spread)
     tested = ~np.isnan(effect) & (G > 2) & (clusters.squares > 0)
     statistic = np.where(tested, statistic, np.nan)
     order = _order(np.minimum(log_p_of_t(np.abs(statistic), np.broadcast_to(G - 1, statistic.shape)), 0.0))

@@ -428,6 +428,15 @@ def labels_of_strata(numbers: NDArray[np.int64], n_strata: int) -> NDArray[np.in
 FEATURE = "feature:"
 
 
+def covariate_names(names: str | Sequence[str] | None) -> list[str]:
+    """Return the names of covariates, given in a sequence or separated by commas.
+
+    >>> covariate_names("age, feature:sex"), covariate_names(None)
+    (['age', 'feature:sex'], [])
+    """
+    return [name.strip() for name in names.split(",")] if isinstance(names, str) else list(map(str, names or ()))
+
+
 def find_covariates(source: RowSource, names: str | Sequence[str], strata: str | None = None) -> Covariates:
     """Find covariates by name, in a list or separated by commas; a column of strata always becomes categories.
 
@@ -438,10 +447,9 @@ def find_covariates(source: RowSource, names: str | Sequence[str], strata: str |
     DataError
         If there are too many strata.
     """
-    requested = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(map(str, names))
     columns = []
     features = []
-    for name in requested:
+    for name in covariate_names(names):
         if name.startswith(FEATURE):
             features.append((_feature_number(source, name.removeprefix(FEATURE)), name.removeprefix(FEATURE)))
         else:

@@ -34,6 +34,7 @@ from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.rows.covariates import (
     FEATURE,
     ArrayColumn,
+    covariate_names,
     find_column,
     find_determining_column,
     find_strata,
@@ -547,9 +548,7 @@ def _cluster_warnings(job: _Job, *, tested: bool) -> list[Warning]:
     question, source = job.question, job.rows.source
     if not (tested or job.asked.shuffles) or question.clusters is not None or source.profile.numeric:
         return []
-    given: Any = question.covariates or ()
-    used = [name.strip() for name in given.split(",")] if isinstance(given, str) else list(given)
-    found = find_determining_column(source, [*used, question.strata or ""])
+    found = find_determining_column(source, [*covariate_names(question.covariates), question.strata or ""])
     if found is None:
         return []
     names = job.rows.names.labels
@@ -757,9 +756,7 @@ def _aggregate(question: Question, rows: OpenedRows, source: RowSource) -> tuple
             name = label if rows.names.labels is None else repr(str(rows.names.labels[label]))
             raise _varying(f"label {name}", f"cluster {view.clusters.categories[present[cluster]]!r}")
         Y = sp.csr_array(np.where(known == 0, -1, positives > 0).astype(np.int8))
-    given: Any = question.covariates or ()
-    names = [name.strip() for name in given.split(",")] if isinstance(given, str) else list(given)
-    names += [] if question.strata is None else [question.strata]
+    names = [*covariate_names(question.covariates), *([] if question.strata is None else [question.strata])]
     codes, columns = view.read_column(view.clusters), {}
     first = np.unique(codes, return_index=True)[1]
     for name in names:

@@ -20,6 +20,7 @@ from mlfs_dask.blocks.pair_tests import (
     ClusterSums,
     PairLaw,
     PairTests,
+    cluster_error,
     correlation_tests,
     kurtosis_of_share,
     law_within,
@@ -275,10 +276,7 @@ class SumTests:
         with np.errstate(divide="ignore", invalid="ignore"):
             error = np.abs(effect / tests.statistic)
             if law.clusters is not None:
-                squares, cross, scatter, G = law.clusters
-                slope = sums.products / sums.m2
-                residual = np.maximum(squares - slope * (2 * cross - slope * scatter), 0.0)
-                error = np.sqrt(residual * (G / (G - 1))) / sums.m2 * self._targets.scale[labels]
+                error = cluster_error(law.clusters, sums.products / sums.m2, sums.m2) * self._targets.scale[labels]
                 error = np.where(np.isnan(effect), np.nan, error)
         return tests._replace(positives=np.array(np.nan), effect=effect, kind=np.array(SLOPE), error=error)
 

@@ -15,13 +15,13 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.pair_tests import ClusterSums
-from mlfs_dask.blocks.products import positives_block
+from mlfs_dask.blocks.products import label_products_block, positives_block
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.rows.covariates import ClusterSizes
 from mlfs_dask.statistics.covariates import Adjustment, Projection
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.typing import Array, Matrix
+from mlfs_dask.typing import Array
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class ClusterScores(Statistic):
         u, R = np.empty((self.n_labels, self.n_features)), np.empty((self.n_labels, self._width))
         for fitted, X, weights, Q, y in self._parts(block):
             weighted = y if weights is None else y * weights[:, np.newaxis]
-            scores = _products(X, weighted, fitted.mean_x)
+            scores = label_products_block(X, weighted, fitted.mean_x)
             if fitted.projection is not None:
                 scores -= (weighted.T @ Q) @ fitted.projection.QX
             own = np.sum(weighted * y, axis=0)[:, np.newaxis]
@@ -203,13 +203,6 @@ class ClusterScores(Statistic):
         waiting, *sums = state
         assert not waiting, "rows of clusters are missing"
         return ClusterSums(*sums)
-
-
-def _products(X: Matrix, weighted: Array, mean: Array) -> Array:
-    """Return Y'(X − mean), shape (p, d), for dense Y of residuals."""
-    if isinstance(X, np.ndarray):
-        return np.asarray(weighted.T @ (X - mean))
-    return np.asarray((X.T @ weighted).T - np.outer(weighted.sum(axis=0), mean))
 
 
 def cluster_scores(

@@ -72,11 +72,9 @@ class NullModels(Statistic):
     def add(self, state: State, block: Block) -> None:
         P, weights, p, residuals = self.of_rows(block)
         y = positives_block(block.Y).toarray()
-        likelihood, gradient, hessian = state
+        likelihood, *derivatives = state
         likelihood += np.sum(weights * (special.xlogy(y, p) + special.xlog1py(1 - y, -p)), axis=0)
-        gradient += residuals.T @ P
-        products = (P[:, :, np.newaxis] * P[:, np.newaxis]).reshape(len(P), -1)
-        hessian += ((weights * p * (1 - p)).T @ products).reshape(hessian.shape)
+        _add_derivatives(derivatives, P, weights * p * (1 - p), residuals)
 
     def finalize(self, state: State) -> Any:
         return tuple(state)
@@ -105,15 +103,13 @@ class ModelScores(NullModels):
 
     def add(self, state: State, block: Block) -> None:
         P, weights, p, residuals = self.of_rows(block)
-        score, squares, crossed, gradient, hessian = state
+        score, squares, crossed, *derivatives = state
         W, X = weights * p * (1 - p), _shifted(block.X, self.mean)
         score += _products(X, residuals)
         squares += _products(X.power(2) if sp.issparse(X) else X * X, W)
         for column in range(P.shape[1]):
             crossed[:, column] += _products(X, W * P[:, [column]])
-        gradient += residuals.T @ P
-        products = (P[:, :, np.newaxis] * P[:, np.newaxis]).reshape(len(P), -1)
-        hessian += (W.T @ products).reshape(hessian.shape)
+        _add_derivatives(derivatives, P, W, residuals)
 
 
 @dataclass(frozen=True)
@@ -159,6 +155,14 @@ class ScoreCumulants(NullModels):
                 third[label, tile] += of_third @ powers
                 powers *= x
                 fourth[label, tile] += of_fourth @ powers
+
+
+def _add_derivatives(derivatives: State, P: Array, W: Array, residuals: Array) -> None:
+    """Add to the gradient, (q, c), and P'WP, (q, c, c), of the null models."""
+    gradient, hessian = derivatives
+    gradient += residuals.T @ P
+    products = (P[:, :, np.newaxis] * P[:, np.newaxis]).reshape(len(P), -1)
+    hessian += (W.T @ products).reshape(hessian.shape)
 
 
 def _shifted(X: Matrix, mean: Array | None) -> Any:
