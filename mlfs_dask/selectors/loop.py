@@ -5,13 +5,20 @@ which are the checkpoint too; and functions of the two: what an iteration reads,
 is one pass, in which the variables of each row are computed from the small ones, added to sums and discarded, so
 that no process holds an array with n rows. Both records tell the shape of each array in size letters: the placeholders
 of the plan, and most of what it counts, follow from these.
+
+Fewer passes by predicted sums: a method may have a model of its sums, as functions of the small variables
+(`Loop.predicts` and `Loop.predict`). The runner then makes several updates between two passes: the first from the sums
+S of the last pass, each later one from S + κ ΔS, ΔS being the change that the model predicts for the variables reached.
+κ is a factor for each column of each sum, the least-squares fit of the predicted to the true change of the last pass.
+Where updates do not raise the objective and a pass finds that it rose, the runner goes back to the pass before. A fixed
+point of this loop is one of the plain loop, whatever the model: the first update is from true sums.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -35,13 +42,19 @@ from mlfs_dask.statistics.label_statistics import FilledPairs, Labels
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 from mlfs_dask.statistics.write_rows import BlockLabels, WriteLabels
-from mlfs_dask.typing import Array, join_terms
+from mlfs_dask.typing import Array, join_terms, numbers
 
 F = TypeVar("F")
 A = TypeVar("A")
 
 #: Names of the first pass, of that of pairs of labels some of which are unknown, and of that of an iteration.
 FIRST, PAIRS, ROWS = "moments", "pairs of labels", "rows"
+
+#: Relative change of the scores at which updates by predicted sums end.
+SETTLED = 1e-4
+
+#: Relative rise of the objective that rounding does not explain, and what factors κ are multiplied by after a rise.
+RISE, BACK = 1e-9, 0.7
 
 
 @dataclasses.dataclass
@@ -160,6 +173,15 @@ class Loop(LoopMethod, Generic[F, A]):
 
     keeps_checkpoints: ClassVar[bool] = True
 
+    #: Named tuple of the sums of an iteration, where `predict` has a model of them: its first statistic's.
+    predicts: ClassVar[Callable[..., Any] | None] = None
+
+    #: Least and largest factor κ of predicted changes.
+    factors: ClassVar[tuple[float, float]] = (0.0, 1.2)
+
+    #: Whether no update from true sums raises the objective: a rise is then a wrong prediction, and goes back.
+    descends: ClassVar[bool] = True
+
     #: What no iteration changes, and the small variables: `Fixed` and `At`.
     records: ClassVar[tuple[type, type]]
 
@@ -218,6 +240,18 @@ class Loop(LoopMethod, Generic[F, A]):
         """Return the next `At`. May make passes, and record values in `trace`."""
         raise NotImplementedError
 
+    def predict(self, fixed: F, at: A, sums: Any, after: A) -> dict[str, Array] | None:
+        """Return the change of sums, by name, from `sums` at `at` to another `At`, by the model; None: no model here.
+
+        Columns of an array are fitted each by itself. Parts of `fixed` that only this needs are summed in passes that
+        `setup` makes anyway. `update` must not change its `at`, nor make passes.
+        """
+        return None
+
+    def steps_to(self, trace: LoopTrace) -> int:
+        """Return the most updates after the last pass of `trace`, where `predict` has a model."""
+        return int(getattr(self, "steps_per_pass", 1))
+
     def loop_scores(self, fixed: F, at: A) -> Array:
         """Return scores, shape (d,), for the `At` of the last pass: by default the norms of the rows of its W."""
         return row_norms(vars(at)["W"])
@@ -272,9 +306,13 @@ class Loop(LoopMethod, Generic[F, A]):
         beside = self.cost_beside(profile, fixed, at)
         typical = self._typical_readings(profile)
         of_fixed, of_at = (list(filter(None, shapes_of(record).values())) for record in self.records)
-        # The next variables are made beside the last.
-        held = join_terms(*of_fixed, *(f"2 {shape}" for shape in of_at), self.workspace)
         loop = Reading(ROWS, tuple(self.reading(fixed, at)), times=self.max_iter, typical=typical)
+        predicts = self.predicts is not None and len(loop.statistics) == 1
+        # The next variables are made beside the last, and those of the last pass are kept with its sums; others are
+        # predicted.
+        copies = 3 if predicts else 2
+        held = join_terms(*of_fixed, *(f"{copies} {shape}" for shape in of_at), self.workspace, "3 sums" * predicts)
+        sums = numbers(loop.statistics[0].result_bytes) if predicts else 0
         steps: list[Reading | str] = [
             Reading(FIRST, tuple(self.reads(profile).values())),
             join_terms(*of_fixed, self.setup_workspace),
@@ -290,7 +328,9 @@ class Loop(LoopMethod, Generic[F, A]):
             rule = self.row_labels(fixed, at)
             assert rule is not None
             steps.append(Reading("labels", (WriteLabels(rule, asked.labels_sink),)))
-        return dataclasses.replace(beside, steps=steps, sizes={**self.sizes(profile), **beside.sizes}, notes=notes)
+        return dataclasses.replace(
+            beside, steps=steps, sizes={**self.sizes(profile), **beside.sizes, "sums": sums}, notes=notes
+        )
 
     # ------------------------------------------------------------------ the runner
 
@@ -305,30 +345,113 @@ class Loop(LoopMethod, Generic[F, A]):
             results["labels"] = results["labels"]._replace(pairs=pairs)
         fixed: F = self.setup(job, results)
         saved = checkpoint.load()
+        last: _Pass[A] | None = None
         if saved is None:
             trace = LoopTrace()
             at: A = self.start(job, fixed, results, trace)
         else:
-            trace, at = LoopTrace(**saved.facts["trace"]), self.restored(job, fixed, saved.arrays)
+            trace, groups = LoopTrace(**saved.facts["trace"]), _nested(saved.arrays)
+            at = self.restored(job, fixed, groups[""])
+            if "last" in groups:
+                assert self.predicts is not None
+                before = self.restored(job, fixed, groups["last"])
+                last = _Pass(before, self.predicts(**groups["sums"]), groups.get("factors", {}))
             job.records += records_from_facts(saved.facts["records"])
         keys = results.pop("keys", None)
         del results  # rows of a sample are not held by the loop
         while not trace.converged and trace.iterations < self.max_iter:
             statistics = self.reading(fixed, at)
             sums = job.run(ROWS, *statistics) if statistics else []
-            trace.add(**self.objective(fixed, at, sums, trace))
-            trace.converged = self.has_converged(fixed, at, trace)
+            values = self.objective(fixed, at, sums, trace)
+            rose = last is not None and self.descends and trace.values["steps"][-1] > 1
+            rose = rose and values["objective"] > trace.objective[-1] * (1.0 + RISE)
+            if self.predicts is not None:
+                factors = self._fit_factors(fixed, last, at, sums[0]) if last is not None and sums else {}
+                trace.record(rose=float(rose))
+            if rose:
+                assert last is not None
+                at, sums, values["objective"] = last.at, [last.sums], trace.objective[-1]
+                factors = {name: BACK * factor for name, factor in factors.items()}
+            trace.add(**values)
+            trace.converged = not rose and self.has_converged(fixed, at, trace)
             ends = trace.converged or trace.iterations == self.max_iter
-            if not ends:
+            if not ends and self.predicts is None:
                 at = self.update(job, fixed, at, sums, trace)
+            elif not ends:
+                last = _Pass(at, sums[0], factors) if sums else None
+                at = self._advance(job, fixed, at, sums, factors, trace)
             if checkpoint.keeps_end if ends else checkpoint.due():
                 facts = {"trace": trace.facts(), "records": records_to_facts(job.records)}
-                checkpoint.save(self.state(at), facts)
+                state: dict[str, Arrays] = {"": self.state(at)}
+                if last is not None and not ends:
+                    state |= {"last": self.state(last.at), "sums": last.sums._asdict(), "factors": last.factors}
+                checkpoint.save(_flat(state), facts)
         scores = self.loop_scores(fixed, at)
         if keys is not None:
             scores = mean_of_copies(scores, keys)
         result = self._result(job, scores, trace, self.facts(fixed, at), positives)
         return dataclasses.replace(result, row_labels=self.row_labels(fixed, at))
+
+    def _advance(
+        self, job: Readings, fixed: F, at: A, sums: list[Any], factors: Mapping[str, Array], trace: LoopTrace
+    ) -> A:
+        """Return the `At` of the next pass: the first update is from the sums of the last one, others from predicted
+        ones.
+        """
+        rises = trace.values["rose"][-2:]
+        most = 1 if len(rises) == 2 and all(rises) else self.steps_to(trace)
+        start, predicted, before = at, sums, None
+        for step in range(1, most + 1):
+            at = self.update(job, fixed, at, predicted, trace)
+            change = self.predict(fixed, start, sums[0], at) if sums and step < most else None
+            if change is None:
+                break
+            scores = self.loop_scores(fixed, at)
+            if before is not None and np.linalg.norm(scores - before) <= SETTLED * np.linalg.norm(scores):
+                break
+            before = scores
+            moved = {name: getattr(sums[0], name) + factors.get(name, 1.0) * each for name, each in change.items()}
+            predicted = [sums[0]._replace(**moved)]
+        trace.record(steps=step)
+        return at
+
+    def _fit_factors(self, fixed: F, last: _Pass[A], at: A, sums: Any) -> dict[str, Array]:
+        """Return κ of each column of each sum: least squares of its true change since the last pass."""
+        factors = {}
+        for name, change in (self.predict(fixed, last.at, last.sums, at) or {}).items():
+            true = getattr(sums, name) - getattr(last.sums, name)
+            size = np.square(change).reshape(-1, change.shape[-1]).sum(axis=0)
+            fitted = np.array(np.broadcast_to(last.factors.get(name, 1.0), size.shape))
+            np.divide((true * change).reshape(-1, len(size)).sum(axis=0), size, out=fitted, where=size > 0)
+            factors[name] = np.clip(fitted, *self.factors)
+        return factors
+
+
+@dataclasses.dataclass
+class _Pass(Generic[A]):
+    """The small variables of a pass, its sums, and κ by the names of sums."""
+
+    at: A
+    sums: Any
+    factors: Mapping[str, Array]
+
+
+def _flat(arrays: Mapping[str, Arrays]) -> dict[str, NDArray[Any]]:
+    """Return arrays in groups as arrays by name, `group.name`; of the group without a name as they are."""
+    return {
+        f"{group}.{name}".lstrip("."): np.asarray(array)
+        for group, each in arrays.items()
+        for name, array in each.items()
+    }
+
+
+def _nested(arrays: Arrays) -> dict[str, dict[str, NDArray[Any]]]:
+    """Return the groups of `_flat`."""
+    groups: dict[str, dict[str, NDArray[Any]]] = {}
+    for name, array in arrays.items():
+        group, _, own = name.rpartition(".")
+        groups.setdefault(group, {})[own] = array
+    return groups
 
 
 # ---------------------------------------------------------------------- records

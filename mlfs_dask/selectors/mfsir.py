@@ -10,7 +10,7 @@ arXiv:2411.11436, doi:10.48550/arXiv.2411.11436.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -36,14 +36,14 @@ from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.in_memory import GraphKind, InMemory
 from mlfs_dask.selectors.loop import Loop, Scaled, placeholder
-from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
+from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, StepsPerPass, seed_of
 from mlfs_dask.solvers import blockwise, spectral
 from mlfs_dask.solvers.blockwise import Factors, Problem, descend, unit_rows
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import Gram, NormalProduct, scale_gram
 from mlfs_dask.statistics.labelled import AtShares
-from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums, first_factors
+from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums, first_factors, latent_system
 from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.sample import SampledRows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
@@ -61,7 +61,10 @@ EIGENVALUE, START = "largest eigenvalue", "start"
 
 @dataclass
 class Fixed(Scaled):
-    """Constants of the iterations; g is d where X'X is formed and 0 above the cap, m is 0 without anchors."""
+    """Constants of the iterations; g is d where X'X is formed and 0 above the cap, m is 0 without anchors.
+
+    XY, ZX, ZY and ZZ are moments of X, Y and Z, from which changes of sums are predicted; a is m where X'X is formed.
+    """
 
     places: Annotated[NDArray[np.intp], "d"]
     centres: Annotated[Array, "m d"]
@@ -69,6 +72,11 @@ class Fixed(Scaled):
     pairs: Annotated[Array, "q q", "pairs of labels"]
     share: Annotated[Array, "q", "shares of labels"]
     weight: Annotated[float, ""]  # βc
+    n: Annotated[float, ""]
+    XY: Annotated[Array, "g q"]
+    ZX: Annotated[Array, "a g"]
+    ZY: Annotated[Array, "a q"]
+    ZZ: Annotated[Array, "a a"]
 
 
 @dataclass
@@ -195,6 +203,7 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         0.001
     )
     max_iter: MaxIter = 100
+    steps_per_pass: StepsPerPass = 4
     missing: Missing = "error"
     random_state: Annotated[
         Seed,
@@ -207,6 +216,8 @@ class MFSIR(InMemory, Loop[Fixed, At]):
     name = "mFSIR"
     known_entries = fills_pairs = True
     records = Fixed, At
+    predicts = LatentSums
+    factors = 0.3, 1.5
     published = "step", "fixed"
     typical_iterations = TYPICAL_ITERATIONS
     passes = "2 + 1 an iteration (above the Gram cap 3 to 9 more); with the exact graph 1"
@@ -235,7 +246,8 @@ class MFSIR(InMemory, Loop[Fixed, At]):
     def sizes(self, profile: Profile) -> dict[str, int]:
         d, q = profile.d, profile.q
         m = AnchorGraph.of(self, profile).count if self.beta > 0 else 0
-        return {"d": d, "q": q, "l": self.latent(q), "m": m, "g": d if d <= self.gram_cap else 0}
+        has_gram = d <= self.gram_cap
+        return {"d": d, "q": q, "l": self.latent(q), "m": m, "g": d * has_gram, "a": m * has_gram}
 
     def reads(self, profile: Profile) -> dict[str, Statistic]:
         statistics, sizes = super().reads(profile), self.sizes(profile)
@@ -290,16 +302,22 @@ class MFSIR(InMemory, Loop[Fixed, At]):
 
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         moments, sample, gram = results["moments"], results.pop("sample", None), results.get("gram")
-        scaling, d = standard_scaling(moments), job.source.profile.d
+        scaling, profile = standard_scaling(moments), job.source.profile
+        d = profile.d
         centres, weight, places = np.empty((0, d)), 0.0, np.arange(d)
         if sample is not None:
             places = key_places(sample.X, scaling.factor > 0)
-            anchors, weight = self._place_anchors(sample, AnchorGraph.of(self, job.source.profile), scaling)
+            anchors, weight = self._place_anchors(sample, AnchorGraph.of(self, profile), scaling)
             centres = anchors.centres
         G = np.empty((0, 0)) if gram is None else scale_gram(gram, scaling.factor)
         labels = results["labels"]
-        pairs, share = labels.pairs.astype(np.float64), labels.shares(job.source.profile.n)
-        return Fixed(scaling.centre, scaling.factor, places, centres, G, pairs, share, weight)
+        pairs, share = labels.pairs.astype(np.float64), labels.shares(profile.n)
+        none = np.empty((0, 0))
+        fixed = Fixed(scaling.centre, scaling.factor, places, centres, G, pairs, share, weight, profile.n, *(none,) * 4)
+        results["first"] = _, sums = first_factors(
+            pairs, self.latent(len(pairs)), lambda both: job.run(START, self._start_rows(fixed, both))[0]
+        )
+        return replace(fixed, XY=sums.XY, ZX=sums.ZX, ZY=sums.ZY, ZZ=sums.ZZ)
 
     def _place_anchors(self, sample: SampledRows, graph: AnchorGraph, scaling: Scaling) -> tuple[Anchors, float]:
         """Return anchors by k-means, and γ = βc with the mean degree c of the graph of Eq. 6 on the sample."""
@@ -317,9 +335,7 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         G does not matter: the step of each factor is scaled by the size of the other.
         """
         d = len(fixed.centre)
-        B, sums = first_factors(
-            fixed.pairs, self.latent(len(fixed.pairs)), lambda both: job.run(START, self._start_rows(fixed, both))[0]
-        )
+        B, sums = results["first"]
 
         def normal(Q: Array) -> Array:
             product: Array = (
@@ -336,7 +352,8 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         if len(fixed.centres):
             anchors = Anchors(fixed.centres, fixed.centre, fixed.factor, self.anchor_neighbors)
         alpha, with_normal = float(self.alpha), start is None and not len(fixed.gram)
-        rows = LatentRows(fixed.scaling, anchors, W, B, U, alpha, fixed.weight, start, with_normal)
+        moments = start is not None and len(fixed.gram) > 0
+        rows = LatentRows(fixed.scaling, anchors, W, B, U, alpha, fixed.weight, start, with_normal, moments=moments)
         return AtShares(rows, fixed.share)
 
     def _start_rows(self, fixed: Fixed, both: Array) -> Statistic:
@@ -368,10 +385,58 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         trace.record(step=relative_step(at.W, after.W))
         return after
 
+    def predict(self, fixed: Fixed, at: At, sums: LatentSums, after: At) -> dict[str, Array] | None:
+        """Return the change of the sums of latent labels v = M r, where M is the mean inverse of Q on the labels that
+        are not 0.
+        """
+        if not len(fixed.gram):
+            return None
+        alpha, gamma, identity = float(self.alpha), fixed.weight, np.eye(len(at.B))
+        dW, dB, dU = after.W - at.W, after.B - at.B, after.U - at.U
+        Q = latent_system(identity, at.B, alpha, gamma)
+        dQ = latent_system(identity, after.B, alpha, gamma) - Q
+        M = np.linalg.inv(Q) * (sums.active / fixed.n)
+
+        def change(X: Array, Y: Array, Z: Array, V: Array) -> Array:
+            """Return the change of L'V from products of L with X, Y, Z and V."""
+            return np.asarray((X @ dW + alpha * (Y @ dB.T) + gamma * (Z @ dU) - V @ dQ) @ M)
+
+        half = change(sums.XV.T, sums.VY, sums.ZV.T, sums.VV)
+        return {
+            "XV": change(fixed.gram, fixed.XY, fixed.ZX.T, sums.XV),
+            "ZV": change(fixed.ZX, fixed.ZY, fixed.ZZ, sums.ZV),
+            "VY": change(fixed.XY.T, fixed.pairs, fixed.ZY.T, sums.VY.T).T,
+            "VV": half + half.T,
+        }
+
+    def steps_to(self, trace: LoopTrace) -> int:
+        """Return no more than about those left, and few at first, where labels become 0 and predictions are worst."""
+        left = min(max(2.0, round(self._steps_left(trace), 0)), 1.0 + trace.iterations)
+        return int(min(self.steps_per_pass, left))
+
+    def has_converged(self, fixed: Fixed, at: At, trace: LoopTrace) -> bool:
+        return self._steps_left(trace) < 1.0 if self.steps_per_pass > 1 else super().has_converged(fixed, at, trace)
+
+    def _steps_left(self, trace: LoopTrace) -> float:
+        """Return the steps until one changes the objective by `tol`; those of a pass change it in a geometric series.
+
+        The number of steps is what regularises the weights: it has to be about that of the plain loop.
+        """
+        if trace.change <= self.tol * (steps := trace.values.get("steps", [1.0]))[-1]:
+            return 0.0
+        if len(steps) < 2 or self.tol == 0:
+            return float(self.steps_per_pass)
+        before, last = np.abs(np.diff(trace.objective[-3:])) / trace.objective[-3:-1] / steps[-2:]
+        slope = np.log(before / last) / (sum(steps[-2:]) / 2) if before > last else 0.0
+        return float(np.log(last / self.tol) / slope - steps[-1] / 2) if slope > 0 else float(self.steps_per_pass)
+
     def _step(self, fixed: Fixed, at: At, sums: LatentSums) -> At:
         """Return the steps of B, G and H for the V of `sums`."""
         B, gram = at.B, fixed.gram if len(fixed.gram) else None
-        constant = float(np.linalg.eigvalsh(sums.VV)[-1])
+        values, vectors = np.linalg.eigh((sums.VV + sums.VV.T) / 2)
+        if values[0] < 0:  # of predicted sums
+            sums = sums._replace(VV=(vectors * np.maximum(values, 0.0)) @ vectors.T)
+        constant = float(values[-1])
         for _ in range(self.label_steps if self.alpha > 0 and constant > 0 else 0):
             B = unit_rows(B - (sums.VV @ B - sums.VY) / constant)
         factors = Factors(at.G, at.H, np.empty((0, 0)), B)

@@ -385,6 +385,14 @@ AnchorNeighbors: TypeAlias = Annotated[int, Param("Number of nearest anchors to 
 
 MaxIter: TypeAlias = Annotated[int, Param("Maximum number of iterations.")]
 
+StepsPerPass: TypeAlias = Annotated[
+    int,
+    Param(
+        "Maximum number of updates between two passes, of which all but the first are from predicted sums. 1: a pass "
+        "for each."
+    ),
+]
+
 
 def seed_of(text: str) -> Param:
     """Return the `Param` of a `random_state`."""

@@ -10,6 +10,7 @@ Access 8 (2020) 71219-71230, doi:10.1109/ACCESS.2020.2987922.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -41,7 +42,7 @@ from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.in_memory import GraphKind, InMemory
 from mlfs_dask.selectors.loop import Loop, Scaled, placeholder, placeholders
-from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
+from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, StepsPerPass, seed_of
 from mlfs_dask.solvers import conjugate_gradients, label_recovery, row_sparse
 from mlfs_dask.solvers.label_recovery import Reconstruction, recover_labels
 from mlfs_dask.solvers.row_sparse_regression import FEATURE_STEPS, SET_FEATURES, RowSparseRegression
@@ -253,11 +254,13 @@ class SMFS(InMemory, Loop[Fixed, At]):
         ),
     ] = 0.0001
     max_iter: MaxIter = 45
+    steps_per_pass: StepsPerPass = 40
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the forest; 0 by default")] = None
 
     name = "SMFS"
     records = Fixed, At
+    predicts = RecoveredSums
     uninformative = "no row has a known positive label, or every feature is constant"
     published = "consistency", "none"
     exact_loads_sklearn = True
@@ -325,7 +328,7 @@ class SMFS(InMemory, Loop[Fixed, At]):
     setup_workspace = "4 sample"  # the forest's: scaled, in the order of its columns, and what growing takes
     # Masses of leaves with landmarks, P and what follows it, factors of X'SX, or X'SX of some features.
     workspace = (
-        f"masses + {row_sparse.FEATURE_MATRICES} d q + {row_sparse.SQUARE_MATRICES} g g + "
+        f"masses + moments + {row_sparse.FEATURE_MATRICES} d q + {row_sparse.SQUARE_MATRICES} g g + "
         f"{1 + row_sparse.SQUARE_MATRICES} f f"
     )
 
@@ -337,7 +340,8 @@ class SMFS(InMemory, Loop[Fixed, At]):
         anchors = recovery.anchors
         masses = (LeafCounts(anchors.forest),) if isinstance(anchors, MassAnchors) else ()
         steps: list[Reading | str] = [Reading(MASSES, (*masses, *grams), workspace="sample")] if masses or grams else []
-        steps.append(Reading(START, (RecoveredRows(scaling, recovery),)))
+        start = RecoveredRows(scaling, recovery, moments=has_gram)
+        steps.append(Reading(START, (start,)))
         if not has_gram:
             # Without a working set every P-step is one of conjugate gradients, whose residual is a product, too.
             times, typical, step = FEATURE_STEPS, (FEATURE_STEPS, FEATURE_STEPS), FEATURE_STEPS + 1
@@ -356,6 +360,7 @@ class SMFS(InMemory, Loop[Fixed, At]):
             sizes={
                 "f": 0 if has_gram else some,
                 "masses": numbers(anchors.nbytes),
+                "moments": numbers(start.result_bytes),
                 "sample": numbers(self._sample(profile).state_bytes),
             },
             compiled=True,  # the driver weighs the rows of the sample
@@ -438,7 +443,8 @@ class SMFS(InMemory, Loop[Fixed, At]):
         recovery = RowRecovery(anchors, None, None, self._alpha(labels), weights, coded)
         first = replace(recovery, U=_values_of_sample(recovery, sample))
         del sample
-        (sums,) = job.run(START, RecoveredRows(scaling, first))
+        coupled = bool(labels.rows[2]) if coded else True
+        (sums,) = job.run(START, RecoveredRows(scaling, first, moments=coupled and gram is not None))
         squares = moments.m2 / max(moments.n, 1) + (moments.mean - scaling.centre) ** 2
         facts = {
             "forest_rows" if self.structure == "density" else "sampled_rows": len(self._sample(profile).chosen),
@@ -452,7 +458,7 @@ class SMFS(InMemory, Loop[Fixed, At]):
             np.empty((0, 0)) if gram is None else gram,
             recovery,
             sums,
-            coupled=bool(labels.rows[2]) if coded else True,
+            coupled=coupled,
             facts=facts,
         )
 
@@ -537,12 +543,28 @@ class SMFS(InMemory, Loop[Fixed, At]):
         return trace.values["step"][-1] <= self.tol and bool(at.regression.has_settled(self.tol, scale))
 
     def update(self, job: Readings, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
-        regression, U, B = at.regression, at.U, at.B
+        regression, U, B = copy.copy(at.regression), at.U, at.B
         regression.tighten(trace.values["step"][-1], self.tol)
         if fixed.coupled:
             U, B = settle_anchor_values(sums[0]), sums[0].XSY
         trace.record(regression_steps=regression.update(B))  # Eqs. 9 and 10
         return At(U, B, regression)
+
+    def predict(self, fixed: Fixed, at: At, sums: RecoveredSums, after: At) -> dict[str, Array] | None:
+        """Return the change of X'SY and Z'Y by unknown entries as functions of P and U, as if they were not clipped.
+
+        Entries count as unknown alike in all rows. Σ s²/(s + α) xx' is taken to be a multiple of X'SX.
+        """
+        moments: RecoveredSums = fixed.sums
+        if not moments.free.size:
+            return None
+        dP, dU = after.regression.P - at.regression.P, after.U - at.U
+        (weight, *_), (fitted, *w), (smoothed, *v) = moments.free
+        w, v = (np.array(part) / max(whole, 1e-300) for part, whole in ((w, fitted), (v, smoothed)))
+        return {
+            "XSY": w * (fitted / weight * (fixed.gram @ dP) + fixed.recovery.alpha * (moments.ZX.T @ dU)),
+            "ZY": w * (moments.ZX @ dP) + v * (moments.near @ dU),
+        }
 
     def state(self, at: At) -> Arrays:
         return {**at.regression.state(), "U": at.U, "B": at.B}

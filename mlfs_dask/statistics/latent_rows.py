@@ -20,7 +20,7 @@ from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.factorisation import factors_from_pairs
 from mlfs_dask.blocks.label_sets import LabelSets
-from mlfs_dask.blocks.linear import group_scratch_bytes
+from mlfs_dask.blocks.linear import group_scratch_bytes, grouped_block, grouped_scratch_bytes
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.statistics.row_loop import RowLoop
 from mlfs_dask.statistics.scaling import Scaling
@@ -47,6 +47,10 @@ class LatentSums(NamedTuple):
         ‖X W − V‖²; of factors of X Σ_i Σ_a z_ia ‖v_i − u_a‖², with one anchor a row.
     V : float64 array, shape (l,)
         1'V.
+    active : float64 array, shape (l, l)
+        Rows in which two latent labels are positive.
+    XY, ZX, ZY, ZZ : float64 array, shapes (d, q), (m, d), (m, q) and (m, m), or (0, 0)
+        Moments, where they are asked for.
     """
 
     XV: Array
@@ -57,6 +61,11 @@ class LatentSums(NamedTuple):
     masses: Array
     fit: Array
     V: Array
+    active: Array
+    XY: Array
+    ZX: Array
+    ZY: Array
+    ZZ: Array
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,8 @@ class LatentRows(RowLoop):
         Whether X'X W is summed.
     factors : bool
         Whether latent labels are factors of X.
+    moments : bool
+        Whether moments of X, Y and Z are summed, too.
     """
 
     scaling: Scaling
@@ -90,9 +101,10 @@ class LatentRows(RowLoop):
     start: Array | None = None
     with_normal: bool = False
     factors: bool = False
+    moments: bool = False
 
     Sums = LatentSums
-    scaled = ("XV", "XXW")
+    scaled = ("XV", "XXW", "XY", "ZX")
 
     @property
     def _width(self) -> int:
@@ -106,7 +118,19 @@ class LatentRows(RowLoop):
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         d, width, q, m = len(self.scaling.centre), self._width, self.B.shape[1], self._m
         normal = (d, width) if self.with_normal else (0, 0)
-        return (d, width), normal, (width, width), (width, q), (m, width), (m,), (1,), (width,)
+        moments = ((d, q), (m, d), (m, q), (m, m)) if self.moments else ((0, 0),) * 4
+        return (
+            (d, width),
+            normal,
+            (width, width),
+            (width, q),
+            (m, width),
+            (m,),
+            (1,),
+            (width,),
+            (width, width),
+            *moments,
+        )
 
     def scratch_bytes(self, profile: Profile) -> int:
         weigh = 0
@@ -116,6 +140,9 @@ class LatentRows(RowLoop):
             rows = min(gates.GROUP_ROWS, profile.block_rows)
             weigh = (48 + 24 * profile.labels_of_row) * rows  # keys and groups of rows
         product = 16 * profile.d * self._width * (1 + self.with_normal)
+        if self.moments:
+            q, rows = self.B.shape[1], min(gates.GROUP_ROWS, profile.block_rows)
+            product += 8 * (rows * q + 2 * profile.d * q) + grouped_scratch_bytes(profile, self._m)
         return group_scratch_bytes(profile, 7 * self._width) + weigh + product
 
     @cached_property
@@ -142,6 +169,14 @@ class LatentRows(RowLoop):
         sums.V[...] += V.sum(axis=0)
         sums.VV[...] += V.T @ V
         sums.VY[...] += (Y.T @ V).T
+        positive = (V > 0).astype(np.float64)
+        sums.active[...] += positive.T @ positive
+        if self.moments:
+            self.backward(X, Y.toarray().astype(np.float64), sums.XY)
+            if Z is not None:
+                grouped_block(X, Z, self.scaling.centre, sums.ZX)
+                sums.ZY[...] += (Z.T @ Y).toarray()
+                sums.ZZ[...] += Z.T @ Z
         if Z is not None:
             sums.ZV[...] += Z.T @ V
             sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()

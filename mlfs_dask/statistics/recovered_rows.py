@@ -15,7 +15,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, propagate_to_anchors
 from mlfs_dask.blocks.forest import Forest
-from mlfs_dask.blocks.linear import group_scratch_bytes
+from mlfs_dask.blocks.linear import group_scratch_bytes, grouped_block, grouped_scratch_bytes
 from mlfs_dask.blocks.mass_anchors import MassAnchors
 from mlfs_dask.engine.statistic import State
 from mlfs_dask.rows.contract import Profile
@@ -73,6 +73,13 @@ class RecoveredSums(NamedTuple):
         λ = Z'1.
     terms : float64 array, shape (3,)
         Σ s_i ‖x_iP − y_i‖², Σ s_i ‖y_i‖², and Σ ‖y_i‖² of rows of which anything is known.
+    ZX : float64 array, shape (m, d), or (0, 0)
+        Z'S(S + α)⁻¹X, where moments are asked for, as are the others.
+    near : float64 array, shape (m, m), or (0, 0)
+        Z'α(S + α)⁻¹Z of rows of which anything is known.
+    free : float64 array, shape (3, 1 + q), or (0, 0)
+        Σ s_i, Σ s_i²/(s_i + α), and Σ α/(s_i + α) of rows of which anything is known: of all rows, and of those where
+        each label is unknown.
     """
 
     XSY: Array
@@ -80,6 +87,9 @@ class RecoveredSums(NamedTuple):
     ZZ: Array
     masses: Array
     terms: Array
+    ZX: Array
+    near: Array
+    free: Array
 
 
 @dataclass(frozen=True)
@@ -136,13 +146,16 @@ class RecoveredRows(RowLoop):
     ----------
     scaling : Scaling
     recovery : RowRecovery
+    moments : bool
+        Whether the moments are summed from which changes of the other sums follow.
     """
 
     scaling: Scaling
     recovery: RowRecovery
+    moments: bool = False
 
     Sums = RecoveredSums
-    scaled = ("XSY",)
+    scaled = ("XSY", "ZX")
 
     @property
     def W(self) -> Array:  # type: ignore[override]
@@ -152,24 +165,33 @@ class RecoveredRows(RowLoop):
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         d, q, m = len(self.scaling.centre), len(self.recovery.label_weights), self.recovery.anchors.count
-        return (d, q), (m, q), (m, m), (m,), (3,)
+        moments = ((m, d), (m, m), (3, 1 + q)) if self.moments else ((0, 0),) * 3
+        return (d, q), (m, q), (m, m), (m,), (3,), *moments
 
     def scratch_bytes(self, profile: Profile) -> int:
         (d, q), (m, _), *_ = self.shapes
         weights = self.recovery.anchors.scratch_bytes(profile)
-        return int(group_scratch_bytes(profile, 9 * q) + weights + 8 * (d * q + 2 * m * m))
+        moments = grouped_scratch_bytes(profile, m) if self.moments else 0
+        return int(group_scratch_bytes(profile, 9 * q) + weights + 8 * (d * q + 2 * m * m)) + moments
 
     def add_rows(self, sums: RecoveredSums, X: Matrix, Y: sp.csr_array) -> None:
         Z, known, s, XP, labels = self._recover(X, Y)
         weighted = np.flatnonzero(s[:, 0])
         self.backward(X[weighted], s[weighted] * labels[weighted], sums.XSY)
-        some = known.any(axis=1)
+        some = np.asarray(known.any(axis=1))
         sums.ZY[...] += Z[some].T @ labels[some]
         nothing = Z[~some]
         sums.ZZ[...] += nothing.T @ nothing
         sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()
         fit = 0.0 if XP is None else float((s * np.square(XP - labels)).sum())
         sums.terms[...] += [fit, float((s * np.square(labels)).sum()), float(np.square(labels[some]).sum())]
+        if self.moments:
+            share = np.divide(s, s + self.recovery.alpha, out=np.zeros_like(s), where=s > 0)
+            rest = np.where(some[:, np.newaxis], 1.0 - share, 0.0)
+            grouped_block(X[weighted], (sp.diags_array(share[:, 0]) @ Z)[weighted], self.scaling.centre, sums.ZX)
+            sums.near[...] += Z.T @ (sp.diags_array(rest[:, 0]) @ Z)
+            for into, weight in zip(sums.free, (s, s * share, rest), strict=True):
+                into += [float(weight.sum()), *np.where(known, 0.0, weight).sum(axis=0)]
 
     def _recover(
         self, X: Matrix, labels: sp.csr_array

@@ -46,9 +46,9 @@ HERE = Resources(1, 1, 2**33, 2**33)
 
 #: With which a twin does not take long; of Access-MFS enough for the first anchors to meet.
 QUICK = {
-    "mfsir": {},
+    "mfsir": {"steps_per_pass": 1},
     "access-mfs": {"max_iter": 10, "tol": 0.0},
-    "smfs": {"n_trees": 20, "max_samples": 32, "n_anchors": 15},
+    "smfs": {"n_trees": 20, "max_samples": 32, "n_anchors": 15, "steps_per_pass": 1},
 }
 
 methods = pytest.mark.parametrize("method", METHODS)
@@ -79,7 +79,7 @@ def expected_of_mfsir(X, Y, *, sparse, **parameters):
         width = parameters.get("lambda_", np.sqrt(2.0 * points.any(axis=0).sum()))
         gamma = beta * mean_degree(points, parameters.get("n_neighbors", 5), width**2)
     bound = parameters.get("gram_cap", 4096) < d
-    ours = ("beta", "n_neighbors", "lambda_", "n_anchors", "gram_cap", "random_state")
+    ours = ("beta", "n_neighbors", "lambda_", "n_anchors", "gram_cap", "random_state", "steps_per_pass")
     given = {"weight_steps": 1 if bound else 5, "bound": bound} | without(parameters, *ours)
     return mfsir_anchors.mfsir(X, Y, centres, gamma, **given)
 
@@ -116,7 +116,7 @@ def expected_of_smfs(X, Y, *, sparse, **parameters):
         points = standardise(X)
         graph = (None, row_weights(points, place_anchors(points, 15, 0), 5, structure == "reconstruction"))
     scale, inner = parameters.get("standardise", True), parameters.get("inner_iterations")
-    ours = without(parameters, *forest, "structure", "gram_cap", "standardise", "inner_iterations")
+    ours = without(parameters, *forest, "structure", "gram_cap", "standardise", "inner_iterations", "steps_per_pass")
     return smfs_anchors.smfs(X, Y, *graph, scale=scale, inner=inner, **ours)
 
 

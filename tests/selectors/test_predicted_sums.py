@@ -1,0 +1,114 @@
+"""Loops that make several updates between two passes, by predicted sums, beside those that make one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+import mlfs_dask
+from mlfs_dask import MFSIR, SMFS, runtime
+from mlfs_dask.engine.checkpoints import Folder, keep_checkpoints
+from mlfs_dask.selectors import smfs
+from tests.selectors.anchored import quiet
+from tests.storage.stores import make_store
+
+#: Quick forms of the methods.
+FORMS = {
+    "smfs": (SMFS, {"graph": "anchors", "n_trees": 20, "max_samples": 32, "n_anchors": 40}),
+    "mfsir": (MFSIR, {"graph": "anchors"}),
+}
+forms = pytest.mark.parametrize("form", FORMS)
+
+
+def fitted(form, X, Y, **parameters):
+    selector, quick = FORMS[form]
+    return quiet(selector(3, **quick | parameters), X, Y)
+
+
+def planted(n=400, d=20, q=5):
+    rng = np.random.default_rng(4)
+    hidden = rng.normal(size=(n, 3))
+    X = hidden @ rng.normal(size=(3, d)) * (np.arange(d) < 12) + rng.normal(size=(n, d))
+    Y = hidden @ rng.normal(size=(3, q)) + rng.normal(size=(n, q))
+    return X, (Y > 0.6).astype(np.int8)
+
+
+def not_at_random(X, Y):
+    """Entries that are unknown where a feature is high, and positive ones more often than others."""
+    chance = np.random.default_rng(2).random(Y.shape)
+    unknown = chance < np.where(X[:, :1] > 0, 0.9, 0.3) * np.where(Y == 1, 0.9, 0.6)
+    return np.where(unknown, np.int8(-1), Y)
+
+
+def at_random(X, Y):
+    return X, np.where(np.random.default_rng(1).random(Y.shape) < 0.7, np.int8(-1), Y)
+
+
+def sorted_rows(X, Y):
+    order = np.lexsort((X[:, 0], Y[:, 0]))
+    return tuple(rows[order] for rows in at_random(X, Y))
+
+
+DATA = {
+    "at random": at_random,
+    "not at random": lambda X, Y: (X, not_at_random(X, Y)),
+    "sorted": sorted_rows,
+    "positives alone": lambda X, Y: (X, Y),
+}
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_smfs_reaches_the_objective_in_fewer_passes(data):
+    X, Y = DATA[data](*planted())
+    one, several = fitted("smfs", X, Y, steps_per_pass=1, tol=1e-5), fitted("smfs", X, Y, tol=1e-5)
+    before, after = one.report_, several.report_
+    assert after.iterations <= 0.75 * before.iterations
+    assert after.objective[-1] <= before.objective[-1] * (1 + 1e-6)
+    assert (np.diff(after.objective) <= 1e-9 * after.objective[0]).all()
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_mfsir_makes_about_the_same_steps_in_fewer_passes(data):
+    X, Y = DATA[data](*planted())
+    one, several = fitted("mfsir", X, Y, steps_per_pass=1), fitted("mfsir", X, Y)
+    steps = 1 + sum(several.report_.extra["steps"])
+    assert several.report_.iterations <= 0.5 * one.report_.iterations
+    assert abs(steps - one.report_.iterations) <= 4
+    assert spearmanr(one.scores_, several.scores_).statistic >= 0.97
+    assert (np.diff(several.report_.objective) <= 0).all()
+
+
+def test_a_wrong_prediction_goes_back(monkeypatch):
+    X, Y = DATA["at random"](*planted())
+    right = smfs.SMFS.predict
+
+    def wrong(self, *given):
+        return {name: 50.0 * np.roll(change, 1, axis=1) for name, change in right(self, *given).items()}
+
+    monkeypatch.setattr(smfs.SMFS, "factors", (1.0, 1.0))
+    monkeypatch.setattr(smfs.SMFS, "predict", wrong)
+    one, several = fitted("smfs", X, Y, steps_per_pass=1).report_, fitted("smfs", X, Y).report_
+    assert sum(several.extra["rose"]) >= 2
+    assert 1 in several.extra["steps"]  # after two rises in a row
+    assert (np.diff(several.objective) <= 1e-9 * several.objective[0]).all()
+    assert several.objective[-1] == pytest.approx(one.objective[-1], rel=2e-3)
+
+
+@forms
+def test_a_fit_goes_on_to_the_same_bits(form, tmp_path):
+    make_store(tmp_path / "data.zarr", *DATA["at random"](*planted()), names=False, storage="dense", dtype="float64")
+    dataset, folder = mlfs_dask.open_dataset(tmp_path / "data.zarr"), Folder(str(tmp_path / "states"))
+    whole = fitted(form, dataset, None)
+    for last in range(1, whole.report_.iterations):
+
+        def stop(event, last=last):
+            if event["kind"] == "step" and event["number"] == last + 1:
+                raise KeyboardInterrupt
+
+        with keep_checkpoints(folder, every=0), runtime.progress_to(stop), pytest.raises(KeyboardInterrupt):
+            fitted(form, dataset, None)
+        with keep_checkpoints(folder, every=0, resume=True):
+            resumed = fitted(form, dataset, None)
+        assert resumed.report_.objective == whole.report_.objective
+        assert resumed.scores_.tolist() == whole.scores_.tolist()
