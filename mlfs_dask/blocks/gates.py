@@ -58,6 +58,9 @@ LOG_ROWS = 2**20
 
 # ---------------------------------------------------------------- thresholds from which compiled loops pay for loading
 
+#: Bytes of an ARFF file, of which Python reads 20 MB of plain rows a second.
+COMPILED_TEXT = 2**24
+
 #: Stored values to be counted by code.
 COMPILED_VALUES = 3_000_000
 

@@ -1,4 +1,4 @@
-"""Rows of an ARFF file, which compiled kernels tokenise (`tokens`).
+"""Rows of an ARFF file, which compiled kernels tokenise (`tokens_compiled`); plain rows of small files need none.
 
 This module resolves the rare values that the kernels set aside and words the errors. An uncompressed file is read in
 byte ranges, each independently. Held while reading: a block of text and its numbers, about twice the batch size.
@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+import string
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.errors import DataError, number_of
 from mlfs_dask.files.compressed_io import SourceFile
 from mlfs_dask.readers import tokens
@@ -30,9 +33,8 @@ from mlfs_dask.readers.base import UNKNOWN_BYTES, Header, LabelSpec
 from mlfs_dask.readers.classes import ClassColumn, joined_labels
 from mlfs_dask.readers.label_values import MINUS_ONE, UNKNOWN, VALUES_CURE, LabelValues, zero_in_sparse
 from mlfs_dask.readers.lines import NEWLINE, LineBlock, excerpt, line_error, line_from
-from mlfs_dask.readers.parse_float import number_from_text
 from mlfs_dask.readers.sparse_rows import with_defaults, without_zeros
-from mlfs_dask.readers.text import TextReader
+from mlfs_dask.readers.text import TextReader, number_from_text
 from mlfs_dask.typing import Matrix
 
 _FALSE_TRUE = (
@@ -64,6 +66,9 @@ _LABEL_CURE = (
     "labels are 0, 1, -1 or ? (unknown): correct the value, or name other attributes as labels; where they are "
     "classes, declare them in place of numeric, as in {1,2,3}, and say --label-classes"
 )
+# Bytes of rows that Python reads where the file is small, and how many of them at a time.
+_PLAIN = (string.ascii_letters + string.digits + "+-.:;?,\r\n").encode()
+_PLAIN_BYTES = 1 << 18
 # A value as it stands in a dense row, for counting the values of a row that is too long.
 _VALUE = re.compile(r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,'"][^\s,]*)""")
 
@@ -96,6 +101,26 @@ class _Columns:
     def n_values(self) -> int:
         """Columns of the values that kernels read: features, and behind them codes of classes."""
         return self.n_features + len(self.classes)
+
+    @cached_property
+    def readers(self) -> dict[bytes, tuple[int, Callable[[bytes], float]]]:
+        """Attributes by their index as text, each with a function from a plain value to its number or label; empty if
+        one attribute has no such function.
+        """
+        readers: dict[bytes, tuple[int, Callable[[bytes], float]]] = {}
+        for i, (kind, declaration, target) in enumerate(zip(self.kinds, self.declared, self.targets, strict=True)):
+            values, codes = self.declarations[declaration] if kind == tokens.NOMINAL else ((), ())
+            if target != tokens.IGNORED and (kind == tokens.OTHER or len(set(values)) < len(values)):
+                return {}
+            known: dict[bytes, float] = dict(zip(values, codes, strict=True))
+            if target < 0 and kind == tokens.NUMERIC:
+                known = {text.encode(): code for text, code in _LABEL_NUMBERS.items()}
+            known[b"?"] = math.nan
+            if target < 0:
+                known = {value: _LABELS.get(code, UNKNOWN) for value, code in known.items()}
+            read = known.__getitem__ if kind == tokens.NOMINAL or target < 0 else _plain_number
+            readers[b"%d" % i] = i, len if target == tokens.IGNORED else read
+        return readers
 
     def split(self, X: Matrix, Y: csr_array) -> tuple[Matrix, csr_array]:
         """Return features, and labels of all attributes in their order."""
@@ -304,12 +329,15 @@ class ArffReader(TextReader):
         features, values = np.empty(room if self.sparse else 0, dtype=np.int32), np.empty(room)
         labels, label_values = np.empty(label_room, dtype=np.int32), np.empty(label_room, dtype=np.int8)
         deferred = np.empty((n + _DEFERRED_ROWS, tokens.DEFERRED_FIELDS), dtype=np.int64)
-        tokens.arff_rows(
-            block.data, p, block.length, self.sparse, columns.n_values, columns.kinds, columns.declared,
-            columns.targets, columns.nominals, bounds, features, values, label_bounds, labels, label_values, row_starts,
-            deferred, report,
-        )  # fmt: skip
-        self._resolve(block, deferred, report, values, label_values)
+        arrays = bounds, features, values, label_bounds, labels, label_values, row_starts
+        if not self._read_plain(block, p, *arrays, report):
+            from mlfs_dask.readers.tokens_compiled import arff_rows
+
+            arff_rows(
+                block.data, p, block.length, self.sparse, columns.n_values, columns.kinds, columns.declared,
+                columns.targets, columns.nominals, *arrays, deferred, report,
+            )  # fmt: skip
+            self._resolve(block, deferred, report, values, label_values)
         rows = int(report[tokens.ROWS])
         row_starts[rows] = report[tokens.POSITION]
         how: dict[str, Any] = {
@@ -335,6 +363,75 @@ class ArffReader(TextReader):
                 some = without_zeros(with_defaults(some, columns.default_features))
             some_labels = without_zeros(with_defaults(Y[first:last], columns.default_labels))
             yield *columns.split(some, some_labels), int(row_starts[first])
+
+    def _read_plain(
+        self,
+        block: LineBlock,
+        p: int,
+        bounds: NDArray[np.int64],
+        features: NDArray[np.int32],
+        values: NDArray[np.float64],
+        label_bounds: NDArray[np.int64],
+        labels: NDArray[np.int32],
+        label_values: NDArray[np.int8],
+        row_starts: NDArray[np.int64],
+        report: NDArray[np.int64],
+    ) -> bool:
+        """Do the work of the kernel for some rows of a small file, if they have no quotes, comments or faults.
+
+        The kernel takes seconds to compile, and half a second to load. Arguments are those of the kernel.
+
+        Returns
+        -------
+        bool
+            Whether the rows are read; False leaves them to the kernel.
+        """
+        readers, width, n = self.columns.readers, self.columns.n_values, len(self.columns.attributes)
+        text, plain = block.data[p : min(block.length, p + _PLAIN_BYTES)].tobytes(), _PLAIN + b"{} " * self.sparse
+        lines = text.split(b"\n")[:-1][: len(row_starts) - 1]
+        if self.source.size << 3 * bool(self.source.compression) > gates.COMPILED_TEXT or not (readers and lines):
+            return False
+        if text.replace(b", ", b",").translate(None, plain):
+            return False
+        attributes: list[int] = []
+        read: list[float] = []
+        ends = [0]
+        try:
+            for line in lines:
+                row = line.strip().replace(b", ", b",")
+                if row:
+                    row_starts[len(ends) - 1] = p
+                    if not self.sparse:
+                        of_row = zip(readers.values(), row.split(b","), strict=True)
+                        read += [number(value) for (_, number), value in of_row]
+                    elif row[:1] + row[-1:] != b"{}" or row.count(b"{") + row.count(b"}") > 2:
+                        return False
+                    else:
+                        for entry in row[1:-1].split(b",") if len(row) > 2 else ():
+                            index, value = entry.split(b" ")
+                            attribute, number = readers[index]
+                            attributes.append(attribute)
+                            read.append(number(value))
+                    ends.append(len(read))
+                p += len(line) + 1
+        except (KeyError, ValueError):
+            return False
+        numbers, rows = np.array(read), len(ends) - 1
+        if np.isinf(numbers).any():
+            return False
+        attribute_of = np.array(attributes, np.int64) if self.sparse else np.tile(np.arange(n), rows)
+        row_of, target = np.repeat(np.arange(rows), np.diff(ends)), self.columns.targets[attribute_of]
+        own, of_label = target >= 0, (target < 0) & (target != tokens.IGNORED) & (self.sparse | (numbers != 0))
+        if self.sparse:
+            _write_entries(row_of[own], target[own], numbers[own], bounds[: rows + 1], features, values)
+        else:
+            values.reshape(-1, width)[row_of[own], target[own]] = numbers[own]
+        entries = -1 - target[of_label], numbers[of_label]
+        _write_entries(row_of[of_label], *entries, label_bounds[: rows + 1], labels, label_values)
+        report[: tokens.WEIGHTS] = 0
+        report[[tokens.POSITION, tokens.ROWS, tokens.LINES]] = p, rows, len(lines)
+        report[tokens.UNSORTED] = (np.diff(row_of * n + attribute_of) <= 0).any()
+        return True
 
     def _resolve(
         self,
@@ -413,6 +510,24 @@ class ArffReader(TextReader):
             problem, column, value = f"{what} was expected after the {after}", name, line
             cure = "write {index value, index value}, with quotes around values that hold blanks"
         raise line_error(self.source, block, p, problem, column=column, value=value, cure=cure)
+
+
+def _plain_number(text: bytes) -> float:
+    return math.nan if text == b"?" else float(text)
+
+
+def _write_entries(
+    row_of: NDArray[np.int64],
+    columns: NDArray[np.int32],
+    numbers: NDArray[np.float64],
+    bounds: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[Any],
+) -> None:
+    """Write entries, given row by row, as CSR arrays."""
+    bounds[0] = 0
+    np.cumsum(np.bincount(row_of, minlength=len(bounds) - 1), out=bounds[1:])
+    indices[: len(columns)], values[: len(columns)] = columns, numbers
 
 
 def _value_of(

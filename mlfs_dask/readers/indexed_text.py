@@ -25,9 +25,8 @@ from mlfs_dask.readers.base import UNKNOWN_BYTES, Batch, LabelSpec, Part
 from mlfs_dask.readers.classes import MAX_CATEGORIES, ClassColumn, text_of_number
 from mlfs_dask.readers.label_values import UNKNOWN, LabelValues
 from mlfs_dask.readers.lines import NEWLINE, LineBlock, excerpt, line_error, line_from, line_number
-from mlfs_dask.readers.parse_float import number_from_text
 from mlfs_dask.readers.sparse_rows import with_defaults, without_zeros
-from mlfs_dask.readers.text import TextReader
+from mlfs_dask.readers.text import TextReader, number_from_text
 
 _UNBOUNDED = 1 << 31
 
@@ -139,7 +138,9 @@ class IndexedTextReader(TextReader):
         row_starts = np.empty(lines + 2, dtype=np.int64)
         deferred = np.empty((capacity, tokens.DEFERRED_FIELDS), dtype=np.int64)
         limits = [_UNBOUNDED if n is None else n for n in (self.header.n_features, self.header.n_labels)]
-        tokens.svmlight_rows(
+        from mlfs_dask.readers.tokens_compiled import svmlight_rows
+
+        svmlight_rows(
             block.data, p, block.length, self.feature_base, limits[0], limits[1], self.every_line, bounds,
             features, values, label_bounds, labels, label_values, classes, row_starts[:-1], deferred, report,
         )  # fmt: skip

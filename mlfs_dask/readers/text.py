@@ -112,3 +112,21 @@ class TextReader(Reader):
             place, column = int(row_starts[error.row]), name_of(error.column)
             cure = "keep one of its values"
             raise line_error(self.source, block, place, problem, column=column, cure=cure) from error
+
+
+def number_from_text(text: str) -> float | None:
+    """`float(text)` for a decimal number, infinite ones and nan included; None for anything else.
+
+    Python's own extensions (`1_000`, other scripts' digits) are no numbers in a file.
+
+    Examples
+    --------
+    >>> number_from_text("1e400"), number_from_text("1_0"), number_from_text("NaN")
+    (inf, None, nan)
+    """
+    if not text.isascii() or "_" in text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import issparse
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.formats.arff import open_arff
 from mlfs_dask.formats.detect import open_source
@@ -42,6 +43,11 @@ def table_of(reader: ArffReader, part_bytes: int = 1 << 40, batch_bytes: int = 1
 
 def read(path: Path, spec: LabelSpec = LAST, drop: tuple[str, ...] = ()) -> SimpleNamespace:
     return table_of(open_source([str(path)], FileSpec(labels=spec, drop=drop)))
+
+
+@pytest.fixture(autouse=True, params=["plain rows by Python", "all rows by the kernel"])
+def size_from_which_rows_are_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "COMPILED_TEXT", 0 if "kernel" in request.param else gates.COMPILED_TEXT)
 
 
 @pytest.fixture

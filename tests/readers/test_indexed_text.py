@@ -25,7 +25,8 @@ from mlfs_dask.formats.svmlight import open_svmlight
 from mlfs_dask.formats.xmlc import open_xmlc
 from mlfs_dask.readers.base import FileSpec, LabelSpec
 from mlfs_dask.readers.indexed_text import IndexedTextReader
-from mlfs_dask.readers.parse_float import number_from_text, read_number
+from mlfs_dask.readers.parse_float import read_number
+from mlfs_dask.readers.text import number_from_text
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.opening import open_dataset

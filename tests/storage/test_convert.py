@@ -667,13 +667,16 @@ def test_convert_records_its_sources(tmp_path: Path) -> None:
     assert open_dataset(made.store).label_names.tolist() == ["sky", "sea"]
 
 
-def test_a_table_is_converted_with_few_libraries(tmp_path: Path) -> None:
-    # Each of them takes as long to load as a small table to convert.
+@pytest.mark.parametrize("name", ["a.csv", "a.arff"])
+def test_a_small_file_is_converted_with_few_libraries(tmp_path: Path, name: str) -> None:
+    # Each of them takes as long to load as a small table to convert, and Numba would compile for seconds.
     pytest.importorskip("pyarrow")
-    write_csv(tmp_path / "a.csv")
+    header = "".join(f"@attribute {column} numeric\n" for column in ("a", "b", "sky", "sea"))
+    rows = write_csv(tmp_path / "a.csv").read_text().split("\n", 1)[1]
+    (tmp_path / "a.arff").write_text(f"@relation a\n{header}@data\n{rows}")
     code = (
         "import sys; from mlfs_dask_cli.main import mlfs; "
-        "mlfs(['convert', 'a.csv', 'out.zarr', '--n-labels', '2', '--quiet'], standalone_mode=False); "
+        f"mlfs(['convert', '{name}', 'out.zarr', '--n-labels', '2', '--quiet'], standalone_mode=False); "
         "print(sorted({'zarr', 'dask', 'distributed', 'numba', 'pandas', 'sklearn', 'fsspec'} & set(sys.modules)))"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
