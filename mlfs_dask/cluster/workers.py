@@ -48,6 +48,9 @@ WORKER_WAIT = 60.0
 #: Seconds within which workers must answer. Loading the package from a shared file system can take most of them.
 ANSWER_SECONDS = 30.0
 
+#: Workers that are asked at the same time. Each has a connection of the scheduler and a message of its own.
+ASKED_AT_ONCE = 64
+
 #: Seconds between two checks of the workers during a pass.
 LOOK_SECONDS = 5.0
 
@@ -273,18 +276,21 @@ class Cluster:
     def ask(self, function: Callable[..., Any], *arguments: Any, workers: Iterable[str]) -> dict[str, Any]:
         """Return the result of `function` on each worker; an exception in place of a failed call, None after a timeout.
 
-        Unlike a task, a call that a worker cannot unpickle does not end the worker, and a frozen worker delays no
-        other.
+        Unlike a task, a call that a worker cannot unpickle does not end the worker, and a frozen worker delays at most
+        those whose turn comes after it. The time of a worker runs from its own turn: a scheduler that is asked for a
+        thousand at once needs longer than that for the last of them (`benchmarks/scheduler.py`).
         """
+        turns = asyncio.Semaphore(ASKED_AT_ONCE)
 
         async def ask(worker: str) -> Any:
-            try:
-                answer = self._client.run(function, *arguments, workers=[worker], on_error="return")
-                return (await asyncio.wait_for(answer, ANSWER_SECONDS)).get(worker)
-            except TimeoutError:
-                return None
-            except Exception as error:  # also an answer that this process cannot unpickle
-                return error
+            async with turns:
+                try:
+                    answer = self._client.run(function, *arguments, workers=[worker], on_error="return")
+                    return (await asyncio.wait_for(answer, ANSWER_SECONDS)).get(worker)
+                except TimeoutError:
+                    return None
+                except Exception as error:  # also an answer that this process cannot unpickle
+                    return error
 
         async def ask_all() -> list[Any]:
             return await asyncio.gather(*map(ask, addresses))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -35,18 +34,23 @@ logger = logging.getLogger(__name__)
 #: Times that a pass is repeated without a worker less than before.
 FUTILE_REPEATS = 3
 
-_READ_KEY = re.compile(r"mlfs-read-(\d+)-(\d+)-")
 
+def read_key(first: int, last: int, token: str) -> tuple[str, int, int]:
+    """Return the name of the task that reads partitions first..last-1.
 
-def read_key(first: int, last: int, token: str) -> str:
-    """Return the name of the task that reads partitions first..last-1."""
-    return f"mlfs-read-{first}-{last}-{token}"
+    Tasks whose names are tuples of one first item are one group to Dask's scheduler. It hands out a large group as
+    workers become free; tasks of many groups it sends at once to the workers that have the source, of which there is
+    one at the beginning.
+    """
+    return f"mlfs-read-{token}", first, last
 
 
 def partitions_of(key: object) -> tuple[int, int] | None:
     """Return the first partition of a task, and the one after its last; None for tasks that read none."""
-    match = _READ_KEY.match(str(key))
-    return None if match is None else (int(match[1]), int(match[2]))
+    match key:
+        case (str(name), int(first), int(last)) if name.startswith("mlfs-read-"):
+            return first, last
+    return None
 
 
 def build_reading(source: RowSource, statistics: Sequence[Statistic], plan: ReadingPlan) -> Delayed:

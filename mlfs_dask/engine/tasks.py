@@ -24,8 +24,9 @@ from mlfs_dask.rows.contract import Block, RowSource
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-#: Seconds between two reports of progress from one task.
-PROGRESS_SECONDS = 0.3
+#: Seconds between two reports of progress from one task, for every so many tasks of the pass: each report is a message
+#: of the worker to the scheduler and of the scheduler to the client.
+PROGRESS_SECONDS, PROGRESS_TASKS = 0.3, 64
 
 Peaks: TypeAlias = dict[str, int]
 """Largest resident bytes of any process, by the code that it runs."""
@@ -116,11 +117,13 @@ def read_run(
 def _report_partitions(source: RowSource, first: int, last: int) -> Iterator[Block]:
     """Yield the blocks of partitions first..last-1; from time to time a progress event says how many are done."""
     offsets = source.row_offsets
+    tasks = (len(offsets) - 1) / max(last - first, 1)
+    pause = PROGRESS_SECONDS * max(tasks / PROGRESS_TASKS, 1.0)
     so_far, reported_at = 0, time.monotonic()
     for block in source.stream(first, last):
         runtime.check_stopped()
         yield block
-        if time.monotonic() - reported_at > PROGRESS_SECONDS:
+        if time.monotonic() - reported_at > pause:
             row = block.start + block.X.shape[0]
             done = int(np.searchsorted(offsets, row, side="right")) - 1 - first
             if first + done < last and done > so_far:
