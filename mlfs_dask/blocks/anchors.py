@@ -209,7 +209,7 @@ class Anchors:
                 powers = np.where(self.factor > 0, np.ldexp(1.0, np.frexp(self.factor)[1]), 0.0)
                 rest = np.divide(self.factor, powers, out=np.zeros_like(powers), where=powers > 0)
                 columns = np.ascontiguousarray((rest * self.centres).T * -2.0, np.float32)
-                squares = _squares(self.centres)
+                squares = squares_of(self.centres)
                 rounding = _single_rounding(len(powers), float(squares.max()))
                 products = self._products(self.centres)
                 self._dense = powers, columns, squares.astype(np.float32), rounding, products
@@ -227,7 +227,7 @@ class Anchors:
         else:
             if self._sparse is None:
                 moved = self.centres if self.centre is None else self.centres + self.centre * self.factor
-                self._sparse = np.ascontiguousarray(moved.T), _squares(moved), self._products(moved)
+                self._sparse = np.ascontiguousarray(moved.T), squares_of(moved), self._products(moved)
             rowptr = X.indptr.astype(np.int64, copy=False)
             kernels.weigh_sparse(X.data, X.indices, rowptr, self.factor, *self._sparse, indices, weights)
         return weights_to_csr(indices, weights, m)
@@ -272,6 +272,7 @@ def weigh_scratch_bytes(profile: Profile, d: int, m: int, s: int) -> int:
     return scores + 36 * min(gates.GROUP_ROWS, profile.block_rows) * s
 
 
-def _squares(rows: Array) -> Array:
+def squares_of(rows: Array) -> Array:
+    """Return the squared norms of rows."""
     squares: Array = np.einsum("ij,ij->i", rows, rows)
     return squares

@@ -183,6 +183,35 @@ def weigh_dense(tile, factor, anchors, scores, rounding, products, indices, weig
         indices[i] = nearest[:s]
 
 
+@njit(fastmath={"nnan", "nsz"})
+def largest_size(row):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return the largest absolute value of a vector."""
+    size = 0.0
+    for a in range(row.size):
+        size = max(size, abs(row[a]))
+    return size
+
+
+@njit()
+def weigh_scores(scores, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Write the nearest anchors of rows and their weights.
+
+    Parameters: scores float64 (rows, m), squared distances up to a constant per row; indices int32 and weights float64
+    (rows, s), the output. s < m.
+    """
+    s = weights.shape[1]
+    near, nearest = np.empty(s + 1, np.float64), np.empty(s + 1, np.int64)
+    for i in range(len(scores)):
+        row = scores[i]
+        near[:] = np.inf
+        nearest[:] = 0
+        for a in range(row.size):
+            if row[a] < near[s]:
+                keep_smallest(row[a], a, near, nearest)
+        simplex(near, largest_size(row), weights[i])
+        indices[i] = nearest[:s]
+
+
 @njit()
 def weigh_sparse(values, columns, rowptr, factor, anchors, squares, products, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Write the nearest anchors of sparse rows and their weights.

@@ -49,14 +49,15 @@ def dense_tiles(X: NDArray[Any], centre: Array | None) -> Iterator[tuple[slice, 
         yield part, tile
 
 
-def row_groups(rows: int) -> Iterator[slice]:
-    """Yield slices of `gates.GROUP_ROWS` consecutive rows, which bound the temporary arrays.
+def row_groups(rows: int, size: int | None = None) -> Iterator[slice]:
+    """Yield slices of `size` consecutive rows (default: `gates.GROUP_ROWS`), which bound the temporary arrays.
 
     >>> [part.stop for part in row_groups(10_000)]
     [4096, 8192, 10000]
     """
-    for low in range(0, rows, gates.GROUP_ROWS):
-        yield slice(low, min(low + gates.GROUP_ROWS, rows))
+    step = size or gates.GROUP_ROWS
+    for low in range(0, rows, step):
+        yield slice(low, min(low + step, rows))
 
 
 def group_scratch_bytes(profile: Profile, columns: int) -> int:

@@ -19,9 +19,15 @@ import numpy as np
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
-from mlfs_dask.blocks.adaptive_graph import simplex_weights
-from mlfs_dask.blocks.anchors import Anchors
-from mlfs_dask.blocks.linear import forward_block, group_scratch_bytes, grouped_block, grouped_scratch_bytes
+from mlfs_dask.blocks.anchors import Anchors, squares_of, weights_to_csr
+from mlfs_dask.blocks.linear import (
+    forward_block,
+    group_scratch_bytes,
+    grouped_block,
+    grouped_scratch_bytes,
+    row_groups,
+    tile_rows,
+)
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.statistics.row_loop import RowLoop
 from mlfs_dask.statistics.scaling import Scaling
@@ -117,7 +123,7 @@ class RowSystem(RowLoop):
         own = 16 * d * q + 28 * m * m + grouped_scratch_bytes(profile, m)
         weigh = self.anchors.scratch_bytes(profile)
         if self.eta is not None:
-            weigh = max(weigh, 40 * rows * m + 16 * m * d)
+            weigh = max(weigh, 16 * tile_rows(2 * m) * m + 16 * m * d)
         return int(group_scratch_bytes(profile, 10 * q) + 60 * rows * (s + 1) + weigh + own)
 
     def add_rows(self, sums: SystemSums, X: Matrix, Y: sp.csr_array) -> None:
@@ -140,15 +146,18 @@ class RowSystem(RowLoop):
         sums.terms[...] += [np.square(P - F).sum(), missed.sum(), graph]
 
     @cached_property
-    def _scaled_centres(self) -> tuple[Array, Array]:
-        """Centres as columns for products with rows that are not scaled, shape (d, m), and their part of distances."""
+    def _distance_terms(self) -> tuple[Array, Array, Array]:
+        """Matrices by which rows and predictions have a part in squared distances, and the part of the anchors."""
         assert self.eta is not None
         C = self.anchors.centres
-        squares = self.eta * np.einsum("ij,ij->i", C, C)
-        return self.scaling.scale_rows(-2.0 * self.eta * C.T), squares
+        predicted = C @ self.W
+        squares = self.eta * squares_of(C) + squares_of(self.U) + self.theta * squares_of(predicted)
+        return self.scaling.scale_rows(-2.0 * self.eta * C.T), squares, -2.0 * self.theta * predicted.T
 
     def _solve(self, X: Matrix, XW: Array, Y: Array, kappa: Array) -> tuple[Array, sp.csr_array, float]:
         """Return F of some rows, G, and the objective of the graph."""
+        from mlfs_dask.blocks.anchors_compiled import weigh_scores
+
         right = XW + self.b
         right += kappa * Y
         level = 1.0 + kappa
@@ -164,17 +173,23 @@ class RowSystem(RowLoop):
                 F = (right + G @ self.U) / (level + np.asarray(G.sum(axis=1))[:, np.newaxis])
             lengths = np.sqrt(_distances(Z, F, self.U) + self.smoothing**2)
             return F, G, self.weight * float(Z.data @ lengths)
-        D = np.empty((len(Y), self.anchors.count))
-        columns, squares = self._scaled_centres
-        forward_block(X, columns, self.scaling.centre, D)
-        D += squares
-        if self.theta > 0:
-            D += _less_own(XW, self.anchors.centres @ self.W, self.theta)
-        F = right / level
-        for _ in range(TURNS):
-            Z = self._nearest(D + _less_own(F, self.U, 1.0))
-            F = (right + self.weight * (Z @ self.U)) / (level + self.weight)
-        G = self.weight * Z
+        (rows, m), s = (len(Y), self.anchors.count), self.anchors.neighbors
+        indices, weights, F = np.zeros((rows, s), np.int32), np.ones((rows, s)), right / level
+        columns, squares, predicted = self._distance_terms
+        for part in row_groups(rows, tile_rows(2 * m)):  # so that distances stay in the second-level cache
+            D, moved = np.empty((2, part.stop - part.start, m))
+            forward_block(X[part], columns, self.scaling.centre, D)
+            D += squares
+            if self.theta > 0:
+                D += XW[part] @ predicted
+            for _ in range(TURNS):
+                if m > 1:
+                    np.matmul(F[part], -2.0 * self.U.T, out=moved)
+                    moved += D
+                    weigh_scores(moved, indices[part], weights[part])
+                near = weights_to_csr(indices[part], weights[part], m) @ self.U
+                F[part] = (right[part] + self.weight * near) / (level[part] + self.weight)
+        G = self.weight * weights_to_csr(indices, weights, m)
         return F, G, _spread(G, F, self.U)
 
     def _reweighted(self, Z: sp.csr_array, F: Array) -> sp.csr_array:
@@ -182,20 +197,6 @@ class RowSystem(RowLoop):
         assert self.smoothing is not None
         lengths = np.sqrt(_distances(Z, F, self.U) + self.smoothing**2)
         return sp.csr_array((0.5 * self.weight * Z.data / lengths, Z.indices, Z.indptr), shape=Z.shape)
-
-    def _nearest(self, D: Array) -> sp.csr_array:
-        """Return weights of the nearest anchors; D are squared distances but for a number of each row."""
-        (rows, m), s = D.shape, self.anchors.neighbors
-        if m == 1:
-            return sp.csr_array(np.ones((rows, 1)))
-        near = np.sort(np.argpartition(D, s, axis=1)[:, : s + 1], axis=1)
-        distances = np.take_along_axis(D, near, axis=1)
-        order = np.argsort(distances, axis=1, kind="stable")
-        near, distances = np.take_along_axis(near, order, axis=1), np.take_along_axis(distances, order, axis=1)
-        size = np.abs(distances[:, s]) + np.abs(D).max(axis=1)
-        weights, _ = simplex_weights(distances - distances[:, :1], s, size)
-        indptr = np.arange(0, rows * s + 1, s)
-        return sp.csr_array((weights.ravel(), near[:, :s].ravel().astype(np.int32), indptr), shape=(rows, m))
 
 
 def _distances(Z: sp.csr_array, F: Array, U: Array) -> Array:
@@ -212,13 +213,6 @@ def _distances(Z: sp.csr_array, F: Array, U: Array) -> Array:
 def _spread(G: sp.csr_array, F: Array, U: Array) -> float:
     """Return Σ_ia g_ia ‖f_i − u_a‖²."""
     return float(G.data @ _distances(G, F, U))
-
-
-def _less_own(points: Array, anchors: Array, weight: float) -> Array:
-    """Return squared distances of points from anchors, less the squares of the points, times the weight."""
-    D: Array = points @ (-2.0 * weight * anchors.T)
-    D += weight * np.einsum("ij,ij->i", anchors, anchors)
-    return D
 
 
 def settle_rows(system: RowSystem, sums: SystemSums) -> tuple[Array, Array, Array]:
