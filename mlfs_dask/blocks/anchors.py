@@ -10,19 +10,21 @@ linearly with the squared distance and reach zero at the (s+1)-th anchor.
 from __future__ import annotations
 
 import warnings
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
-from mlfs_dask.blocks.linear import dense_tiles, tile_bytes, tile_rows
+from mlfs_dask.blocks.linear import dense_tiles, row_groups, tile_bytes, tile_rows
+from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.typing import Array, Matrix
 
 if TYPE_CHECKING:
-    from mlfs_dask.rows.contract import Profile
+    from mlfs_dask.rows.contract import Block, Profile
 
 #: Least number of anchors, and sample rows for each anchor.
 FEWEST_ANCHORS = 8
@@ -179,6 +181,12 @@ class Anchors:
         """Number of anchors, m."""
         return len(self.centres)
 
+    @cached_property
+    def digest(self) -> str:
+        """Digest of what weights depend on beside the rows."""
+        values = (self.centres, self.centre, self.factor, self.neighbors, self.combined)
+        return digest_of({"anchors": [value for value in values if value is not None]})
+
     @property
     def nbytes(self) -> int:
         """Bytes of the anchors in a process, including the copies for the kernels."""
@@ -264,6 +272,41 @@ def weights_to_csr(indices: NDArray[np.int32], weights: Array, m: int) -> sp.csr
     # With 64-bit offsets, SciPy would copy the indices of the other factor of a product.
     ends = np.arange(0, rows * s + 1, s, dtype=np.int32)
     return sp.csr_array((weights.ravel(), indices.ravel(), ends), shape=(rows, m))
+
+
+class WeighsRows(Protocol):
+    """Anchors of rows: `Anchors`, or `MassAnchors`."""
+
+    neighbors: int
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    def weigh(self, X: Matrix) -> sp.csr_array: ...
+
+
+def weigh_block(anchors: WeighsRows, block: Block) -> Iterator[sp.csr_array]:
+    """Yield Z of the groups of rows of a block; it is kept in the block's files, or loaded from there."""
+    rows, m, s, files = block.X.shape[0], anchors.count, anchors.neighbors, block.files
+    kept = None if files is None else files.load(anchors.digest, block.start, rows, kept_bytes(anchors))
+    space = np.empty(rows * kept_bytes(anchors), np.uint8) if kept is None else kept
+    weights = space[: 8 * rows * s].view(np.float64).reshape(rows, s)
+    indices = space[8 * rows * s :].view(np.int32).reshape(rows, s)
+    for part in row_groups(rows):
+        if kept is None:
+            Z = anchors.weigh(block.X[part])
+            weights[part], indices[part] = Z.data.reshape(-1, s), Z.indices.reshape(-1, s)
+        yield weights_to_csr(indices[part], weights[part], m)
+    if kept is None and files is not None:
+        files.save(anchors.digest, block.start, rows, space)
+
+
+def kept_bytes(anchors: WeighsRows) -> int:
+    """Return the bytes that `weigh_block` holds for a row of a block."""
+    return 12 * anchors.neighbors
 
 
 def weigh_scratch_bytes(profile: Profile, d: int, m: int, s: int) -> int:

@@ -7,6 +7,7 @@ for a row and all landmarks at once (`isolation`). The weights of the nearest la
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.anchors import weights_to_csr
 from mlfs_dask.blocks.forest import Forest
 from mlfs_dask.blocks.isolation import TreeShape, mass_table
+from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.typing import Matrix
 
 if TYPE_CHECKING:
@@ -44,6 +46,13 @@ class MassAnchors:
     def count(self) -> int:
         """Number of landmarks, m."""
         return int(self.tables.shape[2])
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of what weights depend on beside the rows."""
+        forest = self.forest
+        arrays = (forest.feature, forest.threshold, forest.child, forest.leaf, forest.shift, forest.scale, self.tables)
+        return digest_of({"masses": [*arrays, self.neighbors]})
 
     @property
     def nbytes(self) -> int:

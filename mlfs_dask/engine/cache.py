@@ -18,6 +18,7 @@ import logging
 import os
 import re
 import stat
+import threading
 import tokenize
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
@@ -50,7 +51,11 @@ BESIDE = "auto"
 #: Bytes of an array from which on it is mapped and not read: what is not used of it takes no memory.
 MMAP_BYTES = 2**20
 
+#: Kind of the entries of `RowFiles`.
+ROW_ARRAYS = "row-weights"
+
 _FORMAT = 1
+_DIGEST_BYTES = 16
 _RECORD = "entry.json"
 _ENTRY = re.compile(r"[a-z][a-z-]*-[0-9a-f]{32}")
 _TAG = """Signature: 8a477f597d28d172789f06886806bc55
@@ -172,6 +177,77 @@ def entry(source: RowSource, kind: str, parameters: Mapping[str, Any], *, digest
         "code": [__version__, code_digest()],
     }
     return CacheEntry(folder / f"{kind}-{digest_of(identity)}", kind, identity, _setting.get()[1])
+
+
+@dataclass(frozen=True)
+class RowFiles:
+    """Files with arrays of the rows of a store, one for each block, in an entry of its cache.
+
+    Processes that read a block write and read them; an array that is missing or damaged is computed again.
+
+    Attributes
+    ----------
+    folder : Path
+        Of the cache.
+    identity : mapping
+        What the key of an entry is a digest of, beside its name.
+    n : int
+        Rows of the store.
+    size : int
+        Bytes that the cache may hold.
+    """
+
+    folder: Path
+    identity: Mapping[str, Any]
+    n: int
+    size: int
+
+    def _file(self, name: str, start: int, rows: int) -> Path:
+        return self.folder / f"{ROW_ARRAYS}-{digest_of({**self.identity, 'name': name})}" / f"{start}-{rows}"
+
+    def load(self, name: str, start: int, rows: int, row_bytes: int) -> NDArray[np.uint8] | None:
+        """Return the bytes of an array of some rows; None if it is missing or damaged."""
+        file = self._file(name, start, rows)
+        content = np.empty(rows * row_bytes + _DIGEST_BYTES, np.uint8)
+        try:
+            with file.open("rb", buffering=0) as stream:
+                if os.fstat(stream.fileno()).st_size != len(content) or stream.readinto(content.data) != len(content):
+                    return None
+            os.utime(file.with_name(_RECORD))  # used now
+        except OSError:
+            return None
+        array, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+        return array if _digest_of_bytes(array) == digest.tobytes() else None
+
+    def save(self, name: str, start: int, rows: int, array: NDArray[np.uint8]) -> None:
+        """Write the bytes of an array of some rows. If all rows take more than the cache may hold, or a file cannot
+        be written, nothing is kept.
+        """
+        file, total = self._file(name, start, rows), len(array) // max(rows, 1) * self.n
+        if total > self.size:
+            return
+        aside = file.with_name(f"{file.name}.{os.getpid()}-{threading.get_ident()}")
+        try:
+            if not file.parent.exists():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                _write_tag(self.folder)
+                file.with_name(_RECORD).write_text(json.dumps({**self.identity, "name": name}), encoding="utf-8")
+                _make_room(self.folder, self.size - total)
+            with aside.open("wb", buffering=0) as stream:
+                stream.write(array.data)
+                stream.write(_digest_of_bytes(array))
+            aside.replace(file)
+        except OSError as error:
+            logger.info("%s: not kept: %s", file, error)
+            with contextlib.suppress(OSError):
+                aside.unlink(missing_ok=True)
+
+
+def row_files(source: RowSource) -> RowFiles | None:
+    """Return the files for arrays of the rows of a source; None without a cache."""
+    identity = entry(source, ROW_ARRAYS, {}).identity
+    folder = _folder_of(source)
+    return None if folder is None else RowFiles(folder, identity, source.profile.n, _setting.get()[1])
 
 
 @dataclass(frozen=True)
@@ -306,6 +382,10 @@ def _open_array(file: Path, expected: Mapping[str, Any]) -> NDArray[Any]:
         return np.asarray(np.load(file, mmap_mode=how, allow_pickle=False))
     except (EOFError, SyntaxError, tokenize.TokenError, MemoryError) as error:  # of a header that is no header
         raise ValueError(f"{file.name} is no array: {error}") from error
+
+
+def _digest_of_bytes(array: NDArray[np.uint8]) -> bytes:
+    return hashlib.blake2b(array.data, digest_size=_DIGEST_BYTES).digest()
 
 
 def _digest_of_file(file: Path) -> str:

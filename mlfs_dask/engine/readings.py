@@ -81,7 +81,7 @@ def _share(
     source: RowSource | Profile, group: Sequence[Statistic], resources: Resources, continues: bool
 ) -> SharedState:
     if not keeps_state(source, group[0]):
-        return SharedState(group)
+        return SharedState(group, files=caching.row_files(source) if isinstance(source, RowSource) else None)
     held = group[0].state_bytes
     if resources.client is None:
         # Beside the state that was read: one that is continued, and copies to keep, which are gone before the results.

@@ -241,13 +241,18 @@ class SharedState(PartStatistic):
         Whether the pass returns the state, from which the process that keeps it makes the results.
     held_bytes : int
         What that process holds beside the state that was read.
+    files : RowFiles, optional
+        For arrays of rows that statistics keep.
     """
 
-    def __init__(self, statistics: Sequence[Statistic], *, keeps_state: bool = False, held_bytes: int = 0) -> None:
+    def __init__(
+        self, statistics: Sequence[Statistic], *, keeps_state: bool = False, held_bytes: int = 0, files: Any = None
+    ) -> None:
         self.statistics = tuple(statistics)
         self.keeps_state = keeps_state
         self.can_split = not keeps_state and len(statistics) == 1 and statistics[0].can_split
         self._held_bytes = held_bytes
+        self._files = files
 
     @property
     def statistic(self) -> Statistic:  # type: ignore[override]
@@ -255,7 +260,7 @@ class SharedState(PartStatistic):
         return self.statistics[0]
 
     def part_of(self, block: Block) -> Block:
-        return block
+        return block._replace(files=self._files)
 
     @property
     def result_bytes(self) -> int:

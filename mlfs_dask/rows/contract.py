@@ -36,6 +36,8 @@ class Block(NamedTuple):
         Covariates for which scores are adjusted.
     clusters : int array, shape (rows,), or None
         Number of the cluster of each row.
+    files : RowFiles or None
+        Files of the cache for arrays of the block's rows (`mlfs_dask.engine.cache`); None: nothing is kept.
     """
 
     start: int
@@ -44,6 +46,7 @@ class Block(NamedTuple):
     weights: Array | None = None
     covariates: Array | None = None
     clusters: NDArray[Any] | None = None
+    files: Any = None
 
     def select_rows(self, rows: NDArray[np.intp]) -> Block:
         """Return a copy of the given rows."""

@@ -10,7 +10,7 @@ is the least objective; other τ are what a label's share of ones is held at.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +91,7 @@ class BinaryRows(ReweightedRows):
 
     def scratch_bytes(self, profile: Profile) -> int:
         own = group_scratch_bytes(profile, 8 * len(self.b)) + self.anchors.scratch_bytes(profile)
+        own += self.kept_bytes(profile)
         return super().scratch_bytes(profile) + own
 
     def _known(self, Y: sp.csr_array) -> tuple[NDArray[np.bool_], Array]:
@@ -99,9 +100,12 @@ class BinaryRows(ReweightedRows):
         entries = np.full(shape, -1, np.int8) if self.unsupervised else Y.toarray()
         return entries >= 0, (entries > 0).astype(np.float64)
 
-    def add_rows(self, sums: BinarySums, X: Matrix, Y: sp.csr_array) -> None:
+    @property
+    def fixed_anchors(self) -> Anchors:
+        return self.anchors
+
+    def add_rows(self, sums: BinarySums, X: Matrix, Y: sp.csr_array, Z: Any = None) -> None:
         known, positive = self._known(Y)
-        Z = self.anchors.weigh(X)
         F, weights, loss, _ = self._decide(known, positive, self.predict(X), Z)
         sums.ZF[...] += Z.T @ F
         sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()

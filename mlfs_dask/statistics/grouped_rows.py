@@ -47,16 +47,20 @@ class GroupedPairs(RowGroups):
 
     def scratch_bytes(self, profile: Profile) -> int:
         stored = 40 * profile.labels_of_row
-        points = self.centres.scratch_bytes(profile)
+        points = self.centres.scratch_bytes(profile) + self.kept_bytes(profile)
         return points + group_scratch_bytes(profile, 2) + stored * profile.block_rows + 24 * self.n_labels**2
 
     def zero(self) -> State:
         rows, *sums = self.shapes
         return np.zeros(rows, np.int64), *map(np.zeros, sums)
 
-    def add_rows(self, state: State, X: Matrix, Y: sp.csr_array) -> None:
+    @property
+    def fixed_anchors(self) -> Anchors:
+        return self.centres
+
+    def add_rows(self, state: State, X: Matrix, Y: sp.csr_array, Z: sp.csr_array) -> None:
         rows, sums, pairs = state
-        groups = self.centres.weigh(X).indices
+        groups = Z.indices
         rows += np.bincount(groups, minlength=len(rows))
         numbers = Y.astype(np.float64)
         for g in np.unique(groups):
@@ -120,11 +124,15 @@ class GroupedRows(RowLoop):
 
     def scratch_bytes(self, profile: Profile) -> int:
         d, q = self.W.shape
-        points = self.centres.scratch_bytes(profile)
+        points = self.centres.scratch_bytes(profile) + self.kept_bytes(profile)
         return int(points + group_scratch_bytes(profile, 12 * q + 4) + 16 * d * q)
 
-    def add_rows(self, sums: GroupedSums, X: Matrix, Y: sp.csr_array) -> None:
-        numbers, groups = Y.toarray().astype(np.float64), self.centres.weigh(X).indices
+    @property
+    def fixed_anchors(self) -> Anchors:
+        return self.centres
+
+    def add_rows(self, sums: GroupedSums, X: Matrix, Y: sp.csr_array, Z: sp.csr_array) -> None:
+        numbers, groups = Y.toarray().astype(np.float64), Z.indices
         predictions, Z = self.predict(X), np.empty(numbers.shape)
         for g in np.unique(groups):
             rows = groups == g

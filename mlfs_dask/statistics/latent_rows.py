@@ -135,7 +135,7 @@ class LatentRows(RowLoop):
     def scratch_bytes(self, profile: Profile) -> int:
         weigh = 0
         if isinstance(self.anchors, Anchors):
-            weigh = self.anchors.scratch_bytes(profile)
+            weigh = self.anchors.scratch_bytes(profile) + self.kept_bytes(profile)
         elif self.anchors is not None:
             rows = min(gates.GROUP_ROWS, profile.block_rows)
             weigh = (48 + 24 * profile.labels_of_row) * rows  # keys and groups of rows
@@ -153,10 +153,13 @@ class LatentRows(RowLoop):
         invert: Callable[[Array], Any] = partial(np.linalg.pinv, hermitian=True) if self.factors else np.linalg.inv
         return [(Q, invert(Q)) for Q in systems]
 
-    def add_rows(self, sums: LatentSums, X: Matrix, Y: sp.csr_array) -> None:
-        Z = None
-        if self.anchors is not None:
-            Z = self.anchors.weigh(X) if isinstance(self.anchors, Anchors) else self.anchors.members(Y)
+    @property
+    def fixed_anchors(self) -> Anchors | None:
+        return self.anchors if isinstance(self.anchors, Anchors) else None
+
+    def add_rows(self, sums: LatentSums, X: Matrix, Y: sp.csr_array, Z: sp.csr_array | None = None) -> None:
+        if isinstance(self.anchors, LabelSets):
+            Z = self.anchors.members(Y)
         XW = self.forward(X)
         V = self._solve(XW, Y, Z) if self.start is None else np.maximum(Y @ self.start, 0.0)
         if self.with_normal:

@@ -170,12 +170,16 @@ class RecoveredRows(RowLoop):
 
     def scratch_bytes(self, profile: Profile) -> int:
         (d, q), (m, _), *_ = self.shapes
-        weights = self.recovery.anchors.scratch_bytes(profile)
+        weights = self.recovery.anchors.scratch_bytes(profile) + self.kept_bytes(profile)
         moments = grouped_scratch_bytes(profile, m) if self.moments else 0
         return int(group_scratch_bytes(profile, 9 * q) + weights + 8 * (d * q + 2 * m * m)) + moments
 
-    def add_rows(self, sums: RecoveredSums, X: Matrix, Y: sp.csr_array) -> None:
-        Z, known, s, XP, labels = self._recover(X, Y)
+    @property
+    def fixed_anchors(self) -> Anchors | MassAnchors:
+        return self.recovery.anchors
+
+    def add_rows(self, sums: RecoveredSums, X: Matrix, Y: sp.csr_array, Z: sp.csr_array) -> None:
+        known, s, XP, labels = self._recover(X, Y, Z)
         weighted = np.flatnonzero(s[:, 0])
         self.backward(X[weighted], s[weighted] * labels[weighted], sums.XSY)
         some = np.asarray(known.any(axis=1))
@@ -194,21 +198,20 @@ class RecoveredRows(RowLoop):
                 into += [float(weight.sum()), *np.where(known, 0.0, weight).sum(axis=0)]
 
     def _recover(
-        self, X: Matrix, labels: sp.csr_array
-    ) -> tuple[sp.csr_array, NDArray[np.bool_], Array, Array | None, Array]:
-        """Return Z, which labels are known, s, X P, and Y of some rows."""
+        self, X: Matrix, labels: sp.csr_array, Z: sp.csr_array
+    ) -> tuple[NDArray[np.bool_], Array, Array | None, Array]:
+        """Return which labels are known, s, X P, and Y of some rows."""
         recovery = self.recovery
-        Z = recovery.anchors.weigh(X)
         given, known, s = recovery.labels(labels)
         XP: Array | None = None
         if recovery.P is not None:
             # Only rows with a weight in the regression need X P.
             XP, weighted = np.zeros(given.shape), np.flatnonzero(s[:, 0])
             XP[weighted] = self.forward(X[weighted])
-        return Z, known, s, XP, recovery.recover(given, known, s, XP, Z)
+        return known, s, XP, recovery.recover(given, known, s, XP, Z)
 
     def labels_of(self, X: Matrix, Y: sp.csr_array) -> Array:
-        return self._recover(X, Y)[-1]
+        return self._recover(X, Y, self.recovery.anchors.weigh(X))[-1]
 
 
 def settle_anchor_values(sums: RecoveredSums) -> Array:

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.anchors import WeighsRows, kept_bytes, weigh_block
 from mlfs_dask.blocks.linear import backward_block, forward_block, row_groups
 from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.rows.contract import Block
+from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.typing import Array, Matrix
 
@@ -20,18 +21,30 @@ from mlfs_dask.typing import Array, Matrix
 class RowGroups(Statistic):
     """Base class of statistics that are added a group of rows at a time."""
 
+    @property
+    def fixed_anchors(self) -> WeighsRows | None:
+        """Anchors that stay in their places while a loop runs, so that weights of rows may be kept; None without."""
+        return None
+
+    def kept_bytes(self, profile: Profile) -> int:
+        """Return the bytes of the weights of a block's rows."""
+        return 0 if self.fixed_anchors is None else kept_bytes(self.fixed_anchors) * profile.block_rows
+
     def add(self, state: State, block: Block) -> None:
-        sums = self.sums_of(state)
+        sums, anchors = self.sums_of(state), self.fixed_anchors
+        weights = None if anchors is None else weigh_block(anchors, block)
         for part in row_groups(block.X.shape[0]):
-            self.add_rows(sums, block.X[part], block.Y[part])
+            self.add_rows(sums, block.X[part], block.Y[part], *(() if weights is None else (next(weights),)))
+        for _ in weights or ():  # the end, where they are kept
+            pass
 
     def sums_of(self, state: State) -> Any:
         """Return the arrays of a state by name."""
         return state
 
     @abstractmethod
-    def add_rows(self, sums: Any, X: Matrix, Y: sp.csr_array) -> None:
-        """Add some rows to the sums, in place."""
+    def add_rows(self, *args: Any, **kwargs: Any) -> None:
+        """Add some rows to the sums, in place; arguments are the sums, X, Y, and Z of fixed anchors."""
 
     def finalize(self, state: State) -> Any:
         return self.sums_of(state)

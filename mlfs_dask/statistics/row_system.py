@@ -121,15 +121,19 @@ class RowSystem(RowLoop):
         rows = min(gates.GROUP_ROWS, profile.block_rows)
         # Products with a block are matrices of their own before they are added, scaled W and centres others.
         own = 16 * d * q + 28 * m * m + grouped_scratch_bytes(profile, m)
-        weigh = self.anchors.scratch_bytes(profile)
+        weigh = self.anchors.scratch_bytes(profile) + self.kept_bytes(profile)
         if self.eta is not None:
             weigh = max(weigh, 16 * tile_rows(2 * m) * m + 16 * m * d)
         return int(group_scratch_bytes(profile, 10 * q) + 60 * rows * (s + 1) + weigh + own)
 
-    def add_rows(self, sums: SystemSums, X: Matrix, Y: sp.csr_array) -> None:
+    @property
+    def fixed_anchors(self) -> Anchors | None:
+        return self.anchors if self.eta is None else None
+
+    def add_rows(self, sums: SystemSums, X: Matrix, Y: sp.csr_array, Z: sp.csr_array | None = None) -> None:
         centre, entries, P = self.scaling.centre, Y.toarray(), self.forward(X)
         known, positive = entries >= 0, (entries > 0).astype(np.float64)
-        F, G, graph = self._solve(X, P, positive, self.kappa * known)
+        F, G, graph = self._solve(X, P, positive, self.kappa * known, Z)
         P += self.b
         H = sp.csr_array(sp.hstack([np.ones((len(F), 1)), G], format="csr"))
         settled = known.all(axis=1) | ~known.any(axis=1)
@@ -154,15 +158,16 @@ class RowSystem(RowLoop):
         squares = self.eta * squares_of(C) + squares_of(self.U) + self.theta * squares_of(predicted)
         return self.scaling.scale_rows(-2.0 * self.eta * C.T), squares, -2.0 * self.theta * predicted.T
 
-    def _solve(self, X: Matrix, XW: Array, Y: Array, kappa: Array) -> tuple[Array, sp.csr_array, float]:
+    def _solve(
+        self, X: Matrix, XW: Array, Y: Array, kappa: Array, Z: sp.csr_array | None
+    ) -> tuple[Array, sp.csr_array, float]:
         """Return F of some rows, G, and the objective of the graph."""
         from mlfs_dask.blocks.anchors_compiled import weigh_scores
 
         right = XW + self.b
         right += kappa * Y
         level = 1.0 + kappa
-        if self.eta is None:
-            Z = self.anchors.weigh(X)
+        if Z is not None:
             if self.smoothing is None:
                 F = (right + self.weight * (Z @ self.U)) / (level + self.weight)
                 G = self.weight * Z

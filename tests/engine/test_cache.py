@@ -20,6 +20,8 @@ import pytest
 
 import mlfs_dask as mlfs
 from mlfs_dask.blocks import gates
+from mlfs_dask.blocks.anchors import Anchors
+from mlfs_dask.blocks.mass_anchors import MassAnchors
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.engine import cache as caching
@@ -471,6 +473,42 @@ def test_a_gram_matrix_is_read_for_once(stores, tmp_path):
     assert [count_readings([record]) for _, record in readings] == [1, 0, 1, 1]
     assert taken == ["gram"]
     assert np.array_equal(readings[0][0], readings[1][0])
+
+
+@pytest.mark.filterwarnings("ignore:.*did not converge")
+@pytest.mark.parametrize(("method", "anchors"), [("mfsir", Anchors), ("smfs", MassAnchors)])
+def test_weights_of_anchors_are_computed_once(method, anchors, stores, tmp_path, monkeypatch):
+    dataset, computed, weigh = mlfs.open_dataset(stores / "unknown.zarr"), [], anchors.weigh
+    if method == "mfsir":
+        dataset = mlfs.open_dataset(stores / "known.zarr")
+    monkeypatch.setattr(anchors, "weigh", lambda self, X: computed.append(X.shape[0]) or weigh(self, X))
+
+    def fit(**parameters):
+        computed.clear()
+        scores = get_estimator(method)(2, graph="anchors", max_iter=3, **parameters).fit(dataset).scores_
+        return scores, sum(computed) // dataset.X.shape[0]
+
+    expected, passes = fit()
+    assert passes > 3
+    with cache(tmp_path):
+        weights, once = fit()
+        assert np.array_equal(weights, expected)
+        assert once <= passes - 3
+        # smfs weighs its sample whenever it starts.
+        again, none = fit(alpha=2.0)
+        assert none <= once - 1
+        files = [path for path in tmp_path.glob("row-weights-*/*") if path.suffix != ".json"]
+        for file in files:
+            content = bytearray(file.read_bytes())
+            content[3] ^= 1
+            file.write_bytes(content)
+        healed, of_damaged = fit(alpha=2.0)
+        assert np.array_equal(healed, again)
+        assert of_damaged == once
+        assert fit(alpha=2.0)[1] == none
+    with cache(tmp_path / "small", size=2000):  # 36 or 60 bytes a row are more
+        assert fit()[1] == passes
+    assert not [*(tmp_path / "small").glob("row-weights-*")]
 
 
 def test_chosen_rows_have_statistics_of_their_own(stores, tmp_path):
