@@ -4,7 +4,8 @@
     python benchmarks/scheduler.py --workers 1000 --partitions 100000 --seconds 4
 
 The scheduler is a process of its own. Workers are real ones of Dask with a TCP connection each, many in a process, so
-that a thousand fit one machine; a task reads its partitions by sleeping. What is told of a pass: its seconds beside
+that a thousand fit one machine; a task that reads partitions delivers its result so many seconds later, and no thread
+waits for that. What is told of a pass: its seconds beside
 those that the tasks sleep, the CPU seconds of the scheduler for each task, what of its time it was busy, its memory,
 and the CPU seconds of the client. With two cores the workers take the scheduler's place on them, so that the seconds of
 a pass are upper limits; the scheduler's CPU seconds are its own. Results are written to
@@ -20,7 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Block, Profile, RowSource
 
 TERABYTE = 10**12
-WORKERS_OF_A_PROCESS = 50
+WORKERS_OF_A_PROCESS = 250
 
 
 class SleepingRows(RowSource):
@@ -71,7 +73,7 @@ class SleepingRows(RowSource):
         return self._offsets
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
-        time.sleep((last - first) * self._seconds)
+        SleepingThreadPoolExecutor.seconds = (last - first) * self._seconds
         X = np.zeros((1, 1000), np.float32)
         yield Block(int(self._offsets[last]) - 1, X, csr_array((1, 100), dtype=np.int8))
 
@@ -99,6 +101,24 @@ class Nothing(Statistic):
         return float(state[0][0])
 
 
+class SleepingThreadPoolExecutor(ThreadPoolExecutor):
+    """Executor that runs a function at once, in the event loop, and delivers its result after `seconds`.
+
+    A thread for each of a thousand workers would wait for the interpreter's lock most of the time. By "ThreadPoolExecutor"
+    in the name Dask knows that tasks are to have the context of a thread.
+    """
+
+    seconds = 0.0
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        SleepingThreadPoolExecutor.seconds = 0.0
+        result = function(*args, **kwargs)
+        asyncio.get_running_loop().call_later(SleepingThreadPoolExecutor.seconds, future.set_result, result)
+        return future
+
+
 def usage(dask_scheduler: Any = None) -> dict[str, float]:
     """CPU seconds and memory of the process that runs this."""
     from mlfs_dask.runtime import current_rss
@@ -120,6 +140,7 @@ async def serve(scheduler_file: str, count: int, first: int) -> None:
             memory_limit=64 * GIB,  # of which each counts the memory of the whole process
             host="127.0.0.1",
             dashboard=False,
+            executor=SleepingThreadPoolExecutor(),
         )
         for i in range(count)
     ]
