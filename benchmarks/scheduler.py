@@ -104,8 +104,8 @@ class Nothing(Statistic):
 class SleepingThreadPoolExecutor(ThreadPoolExecutor):
     """Executor that runs a function at once, in the event loop, and delivers its result after `seconds`.
 
-    A thread for each of a thousand workers would wait for the interpreter's lock most of the time. By "ThreadPoolExecutor"
-    in the name Dask knows that tasks are to have the context of a thread.
+    A thread for each of a thousand workers would wait for the interpreter's lock most of the time. Dask gives tasks the
+    context of a thread if the executor is named so.
     """
 
     seconds = 0.0
@@ -167,6 +167,7 @@ def measure(count: int, source: SleepingRows, numbers: int, parameters: int, sec
                 share = min(WORKERS_OF_A_PROCESS, count - first)
                 processes.append(start([sys.executable, __file__, "--serve", str(file), str(share), str(first)]))
             with connect(scheduler_file=str(file), min_workers=count, wait=900.0) as client:
+                assert client is not None
                 joining = time.perf_counter() - began  # with the question what code they run
                 resources = current_resources()
                 run_reading(SleepingRows(TERABYTE, count, 0.0), [Nothing(1, 1)], resources)
