@@ -39,7 +39,7 @@ from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.in_memory import GraphKind, InMemory
 from mlfs_dask.selectors.loop import Loop, Scaled, placeholder, placeholders
-from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
+from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, StepsPerPass, Stop, seed_of
 from mlfs_dask.selectors.scores import not_converged
 from mlfs_dask.solvers import label_propagation, uncorrelated
 from mlfs_dask.solvers.label_propagation import propagate_labels
@@ -57,7 +57,13 @@ from mlfs_dask.statistics.column_keys import ColumnKeys
 from mlfs_dask.statistics.gram import Gram, NormalProduct, scale_gram
 from mlfs_dask.statistics.label_statistics import Labels, graph_laplacian
 from mlfs_dask.statistics.moments import FeatureMoments
-from mlfs_dask.statistics.predicted_rows import PredictedRows, PredictedSums, RowPrediction, settle_anchors
+from mlfs_dask.statistics.predicted_rows import (
+    PredictedRows,
+    PredictedSums,
+    RowPrediction,
+    predicted_sums,
+    settle_anchors,
+)
 from mlfs_dask.statistics.products import LabelProducts, wants_compiled
 from mlfs_dask.statistics.sample import RowSample, SampledRows
 from mlfs_dask.statistics.scaling import standard_scaling
@@ -92,8 +98,9 @@ SKETCH = 64
 #: Name of the pass that sketches X'X above the Gram cap.
 SKETCHED = "sketch of X'X"
 
-#: Iterations that six of seven fits of real and planted rows took (`benchmarks/gram.py readings`).
-TYPICAL_ITERATIONS = (13, 80)
+#: Iterations that six of seven fits of real and planted rows took (`benchmarks/gram.py readings`), and of these the
+#: passes with predicted sums (`benchmarks/gram.py predicted`).
+TYPICAL_ITERATIONS, TYPICAL_PASSES = (3, 80), (3, 12)
 
 
 @dataclass
@@ -109,6 +116,9 @@ class Fixed(Scaled):
     """
 
     gram: Annotated[Array, "g g"]
+    XY: Annotated[Array, "d q"]
+    YY: Annotated[Array, "q q"]
+    positives: Annotated[Array, "q"]
     sketch: NystromSketch | None
     duplicates: DuplicateLabels
     labelled: int
@@ -153,7 +163,7 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
     With anchors the graph of rows is S = ZΛ⁻¹Z': a row has weights z_i of its nearest anchors [u_a, t_a], by the
     distance that Eq. 18 has between rows, and Eq. 8 has θ Σ_i Σ_a z_ia (‖f_i − u_a‖² + ‖x_iW − t_a‖²), where u_a
     and t_a are variables too. A row's f_i and z_i are computed from W and the anchors in three alternations. Passes
-    over X: one for moments, labels, X'X and the sample, and one per iteration, of which 13 to 80 are usual; above
+    over X: one for moments, labels, X'X and the sample, and one per iteration, of which 3 to 11 are usual; above
     `gram_cap` features one more.
 
     The recorded objective is Eq. 8 without its two terms α‖S‖² and β‖P‖²: α and β are set anew for every graph, for
@@ -256,6 +266,8 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
     ] = 4096
     tol: Annotated[float, Param("Relative change of the objective at which the loop stops.")] = 1e-06
     max_iter: MaxIter = 200
+    steps_per_pass: StepsPerPass = 5
+    stop: Stop = "ranking"
     missing: Missing = "error"
     random_state: Annotated[
         Seed,
@@ -267,6 +279,9 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
 
     name = "Access-MFS"
     records = Fixed, At
+    predicts = PredictedSums
+    factors = 1.0, 1.0
+    descends = False
     uninformative = "every feature is constant, or no known label differs between rows"
     published = "variant", "published_code"
     typical_iterations = TYPICAL_ITERATIONS
@@ -313,6 +328,9 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
     setup_workspace = "2 d q + 2 m d + 2 g g + sample + 4 p q"
     # Where X'X is not formed, the space of W with X'X times it, and the sketch of X'X.
     workspace = "2 d q + 2 m d + 2 g g + 14 u q + 4 u r"
+
+    def _typical_readings(self, profile: Profile) -> tuple[int, int]:
+        return TYPICAL_PASSES if profile.d <= self.gram_cap else super()._typical_readings(profile)
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         d, q, m, has_gram = profile.d, profile.q, len(at.U), len(fixed.gram) > 0
@@ -375,7 +393,9 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
             sketch = NystromSketch(Omega, image[:, :width], float((products.m2 * scaling.factor**2).sum()))
             results["X'X M"] = image[:, width:]
         labelled = n - labels.rows[1] if self.unknown_labels == "coded" else labels.rows[0]
-        return Fixed(scaling.centre, scaling.factor, G, sketch, duplicates, int(labelled), n)
+        YY = duplicates.collapse_both(products.pairs.astype(np.float64))
+        positives = duplicates.collapse(products.positives[np.newaxis].astype(np.float64))[0]
+        return Fixed(scaling.centre, scaling.factor, G, M, YY, positives, sketch, duplicates, int(labelled), n)
 
     def zeros_are_unknown(self, unknown: NDArray[np.integer[Any]]) -> bool:
         return self._is_published or self.unknown_labels == "zeros"
@@ -395,8 +415,8 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
         regression.direction = M if fixed.sketch is not None else None
         no_graph, ridge = Smoothing(0.0, np.zeros((0, d)), np.zeros(0)), np.full(d, float(self.lambda_))  # D = I
         W = regression.solve(M, ridge, no_graph, results.get("X'X M")).W
-        mean = duplicates.collapse(products.positives[np.newaxis] / products.n)[0]
-        L_p = self._label_laplacian(duplicates.collapse_both(products.pairs.astype(np.float64)), duplicates)
+        mean = fixed.positives / products.n
+        L_p = self._label_laplacian(fixed.YY, duplicates)
         none = np.zeros((0, q))
         at = At(W, mean, none, none, float(self.mu) * L_p, regression)
         sample: SampledRows | None = results.get("sample")
@@ -455,6 +475,17 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
             trace.record(residual=solution.residual)
         coupling = float(self.mu) * self._label_laplacian(rows.FF, fixed.duplicates)
         return At(W, mean, U, T, coupling, at.regression)
+
+    def predict(self, fixed: Fixed, at: At, sums: PredictedSums, after: At) -> dict[str, Array] | None:
+        """Return the change of the sums with Z as it is; there is no model of rows that are known in part."""
+        unknown, known = sums.known / len(at.mean)
+        if fixed.sketch is not None or unknown > 0 or known < sums.rows[1]:
+            return None
+        now, before = (
+            predicted_sums(self._prediction(fixed, each), sums, fixed.gram, fixed.XY, fixed.YY, fixed.positives)
+            for each in (after, at)
+        )
+        return {name: array - before[name] for name, array in now.items()}
 
     def state(self, at: At) -> Arrays:
         small = {name: value for name, value in vars(at).items() if name != "regression"}

@@ -19,10 +19,11 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from mlfs_dask.blocks.column_keys import mean_of_copies
 from mlfs_dask.blocks.proximal import row_norms
@@ -33,8 +34,9 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, number_of, parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.contract import Method
+from mlfs_dask.selectors.contract import Method, family
 from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
+from mlfs_dask.selectors.parameters import Stop
 from mlfs_dask.selectors.scores import Scores, never_positive_warnings, not_converged, zero_weights_warning
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import require_gram, scale_gram
@@ -53,6 +55,9 @@ FIRST, PAIRS, ROWS = "moments", "pairs of labels", "rows"
 #: Relative change of the scores at which updates by predicted sums end.
 SETTLED = 1e-4
 
+#: Least Spearman correlation of two rankings, and share of selected features in common, with which they count as equal.
+SAME_ORDER, SAME_FEATURES = 0.999, 0.98
+
 #: Relative rise of the objective that rounding does not explain, and what factors κ are multiplied by after a rise.
 RISE, BACK = 1e-9, 0.7
 
@@ -61,8 +66,8 @@ RISE, BACK = 1e-9, 0.7
 class Scaled:
     """Base class of records `Fixed` of loops over scaled features: the numbers of their `Scaling`."""
 
-    centre: typing.Annotated[Array, "d"]
-    factor: typing.Annotated[Array, "d"]
+    centre: Annotated[Array, "d"]
+    factor: Annotated[Array, "d"]
 
     @property
     def scaling(self) -> Scaling:
@@ -74,7 +79,7 @@ class Scaled:
 class Shares(Scaled):
     """And shares of the rows that have each label, among those where it is known."""
 
-    share: typing.Annotated[Array, "q"]
+    share: Annotated[Array, "q"]
 
     @property
     def varies(self) -> NDArray[np.bool_]:
@@ -164,12 +169,15 @@ class LoopMethod(Method):
         )
 
 
+@family
 class Loop(LoopMethod, Generic[F, A]):
     """Base class of methods that read the data in every iteration.
 
     `Fixed` and `At` are dataclasses, whose arrays are annotated with their shapes in size letters:
     ``G: Annotated[Array, "d l"]``. A number has the shape "".
     """
+
+    stop: Stop = "objective"
 
     keeps_checkpoints: ClassVar[bool] = True
 
@@ -190,7 +198,8 @@ class Loop(LoopMethod, Generic[F, A]):
 
     #: Whether it forms a (d, d) matrix, of `gram_cap` features at most.
     caps_features: ClassVar[bool] = False
-    gram_cap: int
+    if typing.TYPE_CHECKING:  # a parameter of methods that have it
+        gram_cap: int
 
     #: What the driver holds beside the records: in `setup`, and from `start` on.
     setup_workspace: ClassVar[str] = ""
@@ -234,7 +243,7 @@ class Loop(LoopMethod, Generic[F, A]):
 
     def has_converged(self, fixed: F, at: A, trace: LoopTrace) -> bool:
         """Return True if the loop ends after the last iteration of `trace`."""
-        return trace.change <= self.tol
+        return trace.change <= self.tol or ranking_settled(trace)
 
     def update(self, job: Readings, fixed: F, at: A, sums: list[Any], trace: LoopTrace) -> A:
         """Return the next `At`. May make passes, and record values in `trace`."""
@@ -346,12 +355,13 @@ class Loop(LoopMethod, Generic[F, A]):
         fixed: F = self.setup(job, results)
         saved = checkpoint.load()
         last: _Pass[A] | None = None
+        ranked: Array | None = None  # the scores of the last pass
         if saved is None:
             trace = LoopTrace()
             at: A = self.start(job, fixed, results, trace)
         else:
             trace, groups = LoopTrace(**saved.facts["trace"]), _nested(saved.arrays)
-            at = self.restored(job, fixed, groups[""])
+            at, ranked = self.restored(job, fixed, groups[""]), groups.get("stop", {}).get("scores")
             if "last" in groups:
                 assert self.predicts is not None
                 before = self.restored(job, fixed, groups["last"])
@@ -373,6 +383,10 @@ class Loop(LoopMethod, Generic[F, A]):
                 at, sums, values["objective"] = last.at, [last.sums], trace.objective[-1]
                 factors = {name: BACK * factor for name, factor in factors.items()}
             trace.add(**values)
+            if self.stop == "ranking" and not rose:
+                earlier, ranked = ranked, self.loop_scores(fixed, at)
+                if earlier is not None:
+                    trace.record(**_agreement(earlier, ranked, job.asked.k))
             trace.converged = not rose and self.has_converged(fixed, at, trace)
             ends = trace.converged or trace.iterations == self.max_iter
             if not ends and self.predicts is None:
@@ -385,6 +399,8 @@ class Loop(LoopMethod, Generic[F, A]):
                 state: dict[str, Arrays] = {"": self.state(at)}
                 if last is not None and not ends:
                     state |= {"last": self.state(last.at), "sums": last.sums._asdict(), "factors": last.factors}
+                if ranked is not None:
+                    state["stop"] = {"scores": ranked}
                 checkpoint.save(_flat(state), facts)
         scores = self.loop_scores(fixed, at)
         if keys is not None:
@@ -425,6 +441,23 @@ class Loop(LoopMethod, Generic[F, A]):
             np.divide((true * change).reshape(-1, len(size)).sum(axis=0), size, out=fitted, where=size > 0)
             factors[name] = np.clip(fitted, *self.factors)
         return factors
+
+
+def ranking_settled(trace: LoopTrace) -> bool:
+    """Return True if the ranking stayed nearly the same in the last two passes; never where it is not recorded."""
+    orders, kept = (trace.values.get(name, [])[-2:] for name in ("order", "kept"))
+    return len(orders) == 2 and min(orders) >= SAME_ORDER and min(kept) >= SAME_FEATURES
+
+
+def _agreement(before: Array, scores: Array, k: int) -> dict[str, float]:
+    """Return the Spearman correlation of two rankings, and the share of the best k, or the best fifth, in common."""
+    ranks = [rankdata(each) for each in (before, scores)]
+    if k >= len(scores):
+        k = -(-len(scores) // 5)
+    best = [np.argsort(-each, kind="stable")[:k] for each in (before, scores)]
+    varies = all(np.ptp(each) > 0 for each in ranks)
+    order = float(np.corrcoef(*ranks)[0, 1]) if varies else 0.0
+    return {"order": order, "kept": float(np.isin(best[0], best[1]).mean()) if k else 1.0}
 
 
 @dataclasses.dataclass
@@ -469,8 +502,8 @@ def placeholders(record: type, sizes: Mapping[str, int]) -> dict[str, Any]:
 
     >>> @dataclasses.dataclass
     ... class At:
-    ...     W: typing.Annotated[Array, "d q"]
-    ...     rho: typing.Annotated[float, ""]
+    ...     W: Annotated[Array, "d q"]
+    ...     rho: Annotated[float, ""]
     >>> given = placeholders(At, {"d": 10, "q": 3})
     >>> given["W"].shape, given["rho"]
     ((10, 3), 1.0)

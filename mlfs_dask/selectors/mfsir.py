@@ -35,7 +35,7 @@ from mlfs_dask.selectors.anchor_graph import AnchorGraph, point_bytes, standardi
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.in_memory import GraphKind, InMemory
-from mlfs_dask.selectors.loop import Loop, Scaled, placeholder
+from mlfs_dask.selectors.loop import Loop, Scaled, placeholder, ranking_settled
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, StepsPerPass, seed_of
 from mlfs_dask.solvers import blockwise, spectral
 from mlfs_dask.solvers.blockwise import Factors, Problem, descend, unit_rows
@@ -49,8 +49,9 @@ from mlfs_dask.statistics.sample import SampledRows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 from mlfs_dask.typing import Array, Matrix, Seed, join_terms, numbers
 
-#: Iterations that fits of real sets took, least and most (`benchmarks/iterative.py`).
-TYPICAL_ITERATIONS = (10, 46)
+#: Iterations that fits of real sets took, least and most, and of these the passes with predicted sums
+#: (`benchmarks/gram.py readings | predicted`).
+TYPICAL_ITERATIONS, TYPICAL_PASSES = (6, 46), (6, 12)
 
 #: Products with X'X that its largest eigenvalue takes above the Gram cap on real data, least and most.
 TYPICAL_PRODUCTS = (3, 9)
@@ -257,6 +258,9 @@ class MFSIR(InMemory, Loop[Fixed, At]):
             statistics["gram"] = Gram(profile.d)
         return statistics
 
+    def _typical_readings(self, profile: Profile) -> tuple[int, int]:
+        return TYPICAL_PASSES if profile.d <= self.gram_cap else super()._typical_readings(profile)
+
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         d, m, has_gram = profile.d, len(fixed.centres), len(fixed.gram) > 0
         start = Reading(START, (self._start_rows(fixed, placeholder(len(fixed.pairs), 2 * len(at.B))),))
@@ -415,7 +419,9 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         return int(min(self.steps_per_pass, left))
 
     def has_converged(self, fixed: Fixed, at: At, trace: LoopTrace) -> bool:
-        return self._steps_left(trace) < 1.0 if self.steps_per_pass > 1 else super().has_converged(fixed, at, trace)
+        if self.steps_per_pass > 1:
+            return self._steps_left(trace) < 1.0 or ranking_settled(trace)
+        return super().has_converged(fixed, at, trace)
 
     def _steps_left(self, trace: LoopTrace) -> float:
         """Return the steps until one changes the objective by `tol`; those of a pass change it in a geometric series.

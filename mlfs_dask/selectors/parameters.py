@@ -385,6 +385,16 @@ AnchorNeighbors: TypeAlias = Annotated[int, Param("Number of nearest anchors to 
 
 MaxIter: TypeAlias = Annotated[int, Param("Maximum number of iterations.")]
 
+Stop: TypeAlias = Annotated[
+    Literal["objective", "ranking"],
+    Param(
+        'Rule that ends the passes. "objective": its change falls to `tol`. "ranking": the same, or in two passes in a '
+        "row the Spearman correlation with the scores of the pass before is at least 0.999 and 98 % of the selected "
+        "features stay selected (the best fifth without a number of features). With all rows in memory always "
+        '"objective".'
+    ),
+]
+
 StepsPerPass: TypeAlias = Annotated[
     int,
     Param(

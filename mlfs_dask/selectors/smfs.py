@@ -41,7 +41,7 @@ from mlfs_dask.selectors.anchor_graph import AnchorGraph
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.in_memory import GraphKind, InMemory
-from mlfs_dask.selectors.loop import Loop, Scaled, placeholder, placeholders
+from mlfs_dask.selectors.loop import Loop, Scaled, placeholder, placeholders, ranking_settled
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, StepsPerPass, seed_of
 from mlfs_dask.solvers import conjugate_gradients, label_recovery, row_sparse
 from mlfs_dask.solvers.label_recovery import Reconstruction, recover_labels
@@ -540,7 +540,8 @@ class SMFS(InMemory, Loop[Fixed, At]):
 
     def has_converged(self, fixed: Fixed, at: At, trace: LoopTrace) -> bool:
         scale = self._scale(fixed, trace.objective[-1])
-        return trace.values["step"][-1] <= self.tol and bool(at.regression.has_settled(self.tol, scale))
+        settled = trace.values["step"][-1] <= self.tol or ranking_settled(trace)
+        return settled and bool(at.regression.has_settled(self.tol, scale))
 
     def update(self, job: Readings, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
         regression, U, B = copy.copy(at.regression), at.U, at.B
@@ -562,7 +563,7 @@ class SMFS(InMemory, Loop[Fixed, At]):
         (weight, *_), (fitted, *w), (smoothed, *v) = moments.free
         w, v = (np.array(part) / max(whole, 1e-300) for part, whole in ((w, fitted), (v, smoothed)))
         return {
-            "XSY": w * (fitted / weight * (fixed.gram @ dP) + fixed.recovery.alpha * (moments.ZX.T @ dU)),
+            "XSY": w * (fitted / max(weight, 1e-300) * (fixed.gram @ dP) + fixed.recovery.alpha * (moments.ZX.T @ dU)),
             "ZY": w * (moments.ZX @ dP) + v * (moments.near @ dU),
         }
 

@@ -35,6 +35,8 @@ class PredictedSums(NamedTuple):
     XF : float64 array, shape (d, q)
     ZX : float64 array, shape (m, d)
     ZF : float64 array, shape (m, q)
+    ZY : float64 array, shape (m, q)
+        Of known positives.
     ZZ : float64 array, shape (2, m, m)
         Z'Z of the rows of which nothing or less than half is known, and of the others.
     masses : float64 array, shape (2, m)
@@ -53,6 +55,7 @@ class PredictedSums(NamedTuple):
     XF: Array
     ZX: Array
     ZF: Array
+    ZY: Array
     ZZ: Array
     masses: Array
     rows: Array
@@ -177,7 +180,7 @@ class PredictedRows(RowLoop):
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         d, q, m = self._sizes
-        return (d, q), (m, d), (m, q), (2, m, m), (2, m), (2,), (2,), (q, q), (q,), (3,)
+        return (d, q), (m, d), (m, q), (m, q), (2, m, m), (2, m), (2,), (2,), (q, q), (q,), (3,)
 
     def scratch_bytes(self, profile: Profile) -> int:
         d, q, m = self._sizes
@@ -196,6 +199,7 @@ class PredictedRows(RowLoop):
         if Z is not None:
             grouped_block(X, Z, self.scaling.centre, sums.ZX)
             sums.ZF[...] += Z.T @ F
+            sums.ZY[...] += Z.T @ (known * labels)
             for g, group in enumerate((~mostly, mostly)):
                 some = Z[group]
                 sums.ZZ[g] += some.T @ some
@@ -216,6 +220,44 @@ class PredictedRows(RowLoop):
 
     def labels_of(self, X: Matrix, Y: sp.csr_array) -> Array:
         return self.prediction.duplicates.expand(self._predict(X, Y)[3])
+
+
+def predicted_sums(
+    prediction: RowPrediction, sums: PredictedSums, gram: Array, XY: Array, YY: Array, positives: Array
+) -> dict[str, Array]:
+    """Return X'F, Z'F, F'F and 1'F of another prediction, Z being that of `sums`.
+
+    F is linear: f_i = c_i A with c_i = x_iW + b + κy_i + θU'z_i and A = ((1 + θ + κ)I + μL_p)⁻¹, where κ is 1 for known
+    rows and 0 for others. Both count as alike in X: their X'X and Z'X are shares of those of all rows. Exact where that
+    is so, and rows are known whole.
+
+    Parameters
+    ----------
+    prediction : RowPrediction
+    sums : PredictedSums
+    gram : float64 array, shape (d, d)
+    XY : float64 array, shape (d, q)
+        Of known positives, as are the others.
+    YY : float64 array, shape (q, q)
+    positives : float64 array, shape (q,)
+    """
+    W, b, U, theta = prediction.W, prediction.mean, prediction.U, prediction.theta
+    q = len(b)
+    GW, totals = gram @ W, {name: np.zeros_like(getattr(sums, name)) for name in ("XF", "ZF", "FF", "total")}
+    ZXW, masses = sums.ZX @ W, sums.masses.sum(axis=0)
+    for g in range(2):
+        rows, share = float(sums.rows[g]), float(sums.rows[g] / sums.rows.sum())
+        near = np.divide(sums.masses[g], masses, out=np.zeros_like(masses), where=masses > 0)[:, np.newaxis]
+        A = np.linalg.inv(prediction.coupling + ((1.0 + theta if len(U) else 1.0) + g) * np.eye(q))
+        XC = share * GW + g * XY + theta * (sums.ZX.T @ (near * U))
+        ZC = near * ZXW + np.outer(sums.masses[g], b) + g * sums.ZY + theta * (sums.ZZ[g] @ U)
+        total = rows * b + g * positives + theta * (sums.masses[g] @ U)
+        CC = W.T @ XC + np.outer(b, total) + theta * (U.T @ ZC)
+        if g:
+            CC += XY.T @ W + np.outer(positives, b) + YY + theta * (sums.ZY.T @ U)
+        for name, change in (("XF", XC @ A), ("ZF", ZC @ A), ("FF", A @ CC @ A), ("total", total @ A)):
+            totals[name] += change
+    return totals
 
 
 def settle_anchors(prediction: RowPrediction, sums: PredictedSums) -> tuple[Array, Array]:

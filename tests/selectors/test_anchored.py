@@ -47,7 +47,7 @@ HERE = Resources(1, 1, 2**33, 2**33)
 #: With which a twin does not take long; of Access-MFS enough for the first anchors to meet.
 QUICK = {
     "mfsir": {"steps_per_pass": 1},
-    "access-mfs": {"max_iter": 10, "tol": 0.0},
+    "access-mfs": {"max_iter": 10, "tol": 0.0, "steps_per_pass": 1, "stop": "objective"},
     "smfs": {"n_trees": 20, "max_samples": 32, "n_anchors": 15, "steps_per_pass": 1},
 }
 
@@ -92,7 +92,7 @@ def expected_of_access_mfs(X, Y, *, sparse, **parameters):
         Y,
         lambda points: place_anchors(points, m, seed),
         scale=parameters.get("standardise", True),
-        **without(parameters, "n_anchors", "random_state", "standardise"),
+        **without(parameters, "n_anchors", "random_state", "standardise", "steps_per_pass", "stop"),
     )
 
 
@@ -298,9 +298,10 @@ def test_partitions_do_not_matter_however_many_iterations():
     X = (rng.random((n, d)) < rng.uniform(0.05, 0.4, d)).astype(float)
     Z = X @ (rng.normal(size=(d, q)) * (rng.random((d, 1)) < 0.4))
     Y = np.where(rng.random((n, 1)) < 0.3, np.quantile(Z, 0.7, axis=0) < Z, np.int8(-1))
-    found = AccessMFS(5, graph="anchors").fit(X, Y)
+    plain = {"graph": "anchors", "steps_per_pass": 1, "stop": "objective"}
+    found = AccessMFS(5, **plain).fit(X, Y)
     assert found.n_iter_ > 20
-    parted = AccessMFS(5, graph="anchors").fit(da.from_array(X, chunks=(700, -1)), Y)
+    parted = AccessMFS(5, **plain).fit(da.from_array(X, chunks=(700, -1)), Y)
     assert parted.report_.objective == pytest.approx(found.report_.objective, rel=1e-10)
     assert parted.scores_ == pytest.approx(found.scores_, rel=1e-9, abs=1e-10 * found.scores_.max())
 

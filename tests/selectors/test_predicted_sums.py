@@ -7,14 +7,20 @@ import pytest
 from scipy.stats import spearmanr
 
 import mlfs_dask
-from mlfs_dask import MFSIR, SMFS, runtime
+from mlfs_dask import MFSIR, SMFS, AccessMFS, runtime
+from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
+from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.checkpoints import Folder, keep_checkpoints
+from mlfs_dask.rows.contract import Block
 from mlfs_dask.selectors import smfs
+from mlfs_dask.statistics.predicted_rows import PredictedRows, RowPrediction, predicted_sums
+from mlfs_dask.statistics.scaling import Scaling
 from tests.selectors.anchored import quiet
 from tests.storage.stores import make_store
 
 #: Quick forms of the methods.
 FORMS = {
+    "access-mfs": (AccessMFS, {"graph": "anchors", "n_anchors": 40}),
     "smfs": (SMFS, {"graph": "anchors", "n_trees": 20, "max_samples": 32, "n_anchors": 40}),
     "mfsir": (MFSIR, {"graph": "anchors"}),
 }
@@ -77,6 +83,49 @@ def test_mfsir_makes_about_the_same_steps_in_fewer_passes(data):
     assert abs(steps - one.report_.iterations) <= 4
     assert spearmanr(one.scores_, several.scores_).statistic >= 0.97
     assert (np.diff(several.report_.objective) <= 0).all()
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_access_mfs_ends_where_its_ranking_stays(data):
+    X, Y = DATA[data](*planted())
+    plain = fitted("access-mfs", X, Y, steps_per_pass=1, stop="objective")
+    found = fitted("access-mfs", X, Y)
+    assert found.report_.iterations <= 0.6 * plain.report_.iterations
+    assert spearmanr(plain.scores_, found.scores_).statistic >= 0.95
+    order, kept = (found.report_.extra[name][-2:] for name in ("order", "kept"))
+    assert min(order) >= 0.999
+    assert min(kept) >= 0.98
+    assert found.report_.objective[-1] == pytest.approx(plain.report_.objective[-1], rel=5e-3)
+
+
+def test_the_ranking_rule_takes_the_number_of_features_into_account():
+    """A wider choice has to stay as it is."""
+    X, Y = planted()
+    X = np.hstack([X, np.random.default_rng(7).normal(size=(len(X), 60))])
+    passes = {k: quiet(mlfs_dask.RFS(k, stop="ranking", tol=1e-9), X, Y).report_ for k in (1, 40)}
+    for report in passes.values():
+        assert report.converged
+        assert report.iterations < quiet(mlfs_dask.RFS(1, tol=1e-9), X, Y).report_.iterations
+    assert passes[1].iterations < passes[40].iterations
+
+
+def test_the_model_of_access_mfs_gives_the_sums_of_known_rows():
+    rng = np.random.default_rng(0)
+    X, Y = planted()
+    d, q, m = X.shape[1], Y.shape[1], 6
+    scaling = Scaling(X.mean(axis=0), np.ones(d))
+    coupling = np.cov(rng.normal(size=(q, 9)))
+    small = rng.normal(size=(d, q)), rng.normal(size=q), rng.normal(size=(m, q)), rng.normal(size=(m, q)), coupling
+    prediction = RowPrediction(*small, 0.7, 3, DuplicateLabels(np.arange(q)))
+    rows = PredictedRows(scaling, prediction)
+    state = rows.zero()
+    rows.add(state, Block(0, X, as_labels(Y)))
+    sums = rows.finalize(state)
+    centred = X - X.mean(axis=0)
+    labels = Y.astype(float)
+    moments = centred.T @ centred, centred.T @ labels, labels.T @ labels, labels.sum(axis=0)
+    for name, array in predicted_sums(prediction, sums, *moments).items():
+        assert array == pytest.approx(getattr(sums, name), rel=1e-9, abs=1e-9)
 
 
 def test_a_wrong_prediction_goes_back(monkeypatch):
