@@ -2211,6 +2211,7 @@ class SMLFS(Selector):
         gram_cap: int = ...,
         tol: float = ...,
         max_iter: int = ...,
+        steps_per_pass: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         stop: Literal["objective", "ranking"] = ...,

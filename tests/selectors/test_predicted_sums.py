@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import spearmanr
 
 import mlfs_dask
-from mlfs_dask import MFSIR, SMFS, AccessMFS, runtime
+from mlfs_dask import MFSIR, SMFS, SMLFS, AccessMFS, runtime
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.checkpoints import Folder, keep_checkpoints
@@ -23,6 +23,7 @@ FORMS = {
     "access-mfs": (AccessMFS, {"graph": "anchors", "n_anchors": 40}),
     "smfs": (SMFS, {"graph": "anchors", "n_trees": 20, "max_samples": 32, "n_anchors": 40}),
     "mfsir": (MFSIR, {"graph": "anchors"}),
+    "smlfs": (SMLFS, {}),
 }
 forms = pytest.mark.parametrize("form", FORMS)
 
@@ -32,12 +33,12 @@ def fitted(form, X, Y, **parameters):
     return quiet(selector(3, **quick | parameters), X, Y)
 
 
-def planted(n=400, d=20, q=5):
+def planted(n=400, d=20, q=5, above=0.6):
     rng = np.random.default_rng(4)
     hidden = rng.normal(size=(n, 3))
     X = hidden @ rng.normal(size=(3, d)) * (np.arange(d) < 12) + rng.normal(size=(n, d))
     Y = hidden @ rng.normal(size=(3, q)) + rng.normal(size=(n, q))
-    return X, (Y > 0.6).astype(np.int8)
+    return X, (Y - above > 0).astype(np.int8)
 
 
 def not_at_random(X, Y):
@@ -126,6 +127,19 @@ def test_the_model_of_access_mfs_gives_the_sums_of_known_rows():
     moments = centred.T @ centred, centred.T @ labels, labels.T @ labels, labels.sum(axis=0)
     for name, array in predicted_sums(prediction, sums, *moments).items():
         assert array == pytest.approx(getattr(sums, name), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("data", ["rows", "not at random", "sorted"])
+@pytest.mark.parametrize("p", [1.0, 0.5])
+def test_smlfs_reaches_the_objective_of_rare_labels_in_half_of_the_passes(data, p):
+    X, Y = planted(n=800, above=3.2)
+    known = {"rows": np.arange(800) % 3 > 0, "not at random": X[:, 0] < 1.5, "sorted": Y[:, 0] >= 0}[data]
+    rows = np.lexsort((X[:, 0], Y[:, 0])) if data == "sorted" else slice(None)
+    X, Y = X[rows], np.where(known[:, np.newaxis], Y, np.int8(-1))[rows]
+    one, several = (fitted("smlfs", X, Y, p=p, tol=1e-5, **given).report_ for given in ({"steps_per_pass": 1}, {}))
+    assert several.iterations <= 0.5 * one.iterations
+    assert several.objective[-1] <= one.objective[-1] * (1 + 1e-6)
+    assert (np.diff(several.objective) <= 1e-9 * several.objective[0]).all()
 
 
 def test_a_wrong_prediction_goes_back(monkeypatch):
