@@ -323,13 +323,13 @@ class ContingencyCounts(Statistic):
 
     def _finalize_chunks(self, n_codes: NDArray[np.int64], most_bytes: int) -> list[slice]:
         """Return runs of features whose temporaries stay under a number of bytes."""
-        chunks, start, widest = [], 0, 1
-        for f, codes in enumerate(n_codes.tolist()):
-            widest = max(widest, codes)
-            if f > start and (f + 1 - start) * self._finalize_bytes(widest) > most_bytes:
-                chunks.append(slice(start, f))
-                start, widest = f, codes
-        chunks.append(slice(start, len(n_codes)))
+        bytes_of = np.array([self._finalize_bytes(codes) for codes in range(int(n_codes.max(initial=0)) + 1)])[n_codes]
+        at_most, chunks, start = most_bytes // int(bytes_of.min(initial=1)) + 1, [], 0
+        while start < len(n_codes):
+            widest = np.maximum.accumulate(bytes_of[start : start + at_most])
+            fitting = np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= most_bytes)
+            chunks.append(slice(start, start + max(fitting, 1)))
+            start = chunks[-1].stop
         return chunks
 
 
