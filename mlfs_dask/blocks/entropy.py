@@ -7,6 +7,7 @@ complement (a + b = b + a).
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.typing import Array
 
+#: Counts below this are looked up in a table of 512 KiB, in a tenth of the time of a logarithm.
+LOOKED_UP = 2**16
+
 
 def count_log_count(counts: NDArray[Any]) -> Array:
     """Return c log c, with 0 log 0 = 0.
@@ -22,6 +26,18 @@ def count_log_count(counts: NDArray[Any]) -> Array:
     >>> count_log_count(np.array([0, 1])).tolist()
     [0.0, 0.0]
     """
+    if counts.dtype.kind in "iu" and counts.max(initial=0) < LOOKED_UP:
+        found: Array = _logs_of_counts().take(counts)
+        return found
+    return _count_log_count(counts)
+
+
+@functools.cache
+def _logs_of_counts() -> Array:
+    return _count_log_count(np.arange(LOOKED_UP))
+
+
+def _count_log_count(counts: NDArray[Any]) -> Array:
     values = counts.astype(np.float64)
     logs = np.log(np.where(values > 0, values, 1.0))
     logs *= values

@@ -181,7 +181,7 @@ def _drawn(figures: Sequence[Figure], columns: int) -> Any:
             axes.set_title(figure.title)
     if len(figures) > 1:
         _one_legend(canvas, width * columns)
-    layout = canvas.get_layout_engine()
+    layout: Any = canvas.get_layout_engine()
     for _ in range(2):  # axes that have become smaller may have other ticks, with longer labels
         layout.execute(canvas)
     canvas.set_layout_engine("none")  # with one, saving a figure would draw it twice

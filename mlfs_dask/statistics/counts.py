@@ -324,12 +324,12 @@ class ContingencyCounts(Statistic):
     def _finalize_chunks(self, n_codes: NDArray[np.int64], most_bytes: int) -> list[slice]:
         """Return runs of features whose temporaries stay under a number of bytes."""
         bytes_of = np.array([self._finalize_bytes(codes) for codes in range(int(n_codes.max(initial=0)) + 1)])[n_codes]
-        at_most, chunks, start = most_bytes // int(bytes_of.min(initial=1)) + 1, [], 0
+        at_most, chunks, start = most_bytes // int(bytes_of.min()) + 1, list[slice](), 0
         while start < len(n_codes):
             widest = np.maximum.accumulate(bytes_of[start : start + at_most])
-            fitting = np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= most_bytes)
-            chunks.append(slice(start, start + max(fitting, 1)))
-            start = chunks[-1].stop
+            stop = start + max(int((widest * np.arange(1, len(widest) + 1) <= most_bytes).sum()), 1)
+            chunks.append(slice(start, stop))
+            start = stop
         return chunks
 
 
