@@ -234,6 +234,10 @@ class BlockCoder:
 
     def lane_edges(self, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return the edges (K-1, w) in the type for comparisons with `dtype`, +inf beyond a feature's codes."""
+        return self._narrow_edges if dtype == np.float32 else self._wide_edges
+
+    @cached_property
+    def _wide_edges(self) -> Array:
         layout = self.layout
         table = np.full((layout.lane_codes - 1, layout.width), np.inf)
         counts = np.diff(self.book.edge_ptr)[layout.first : layout.last]
@@ -243,13 +247,16 @@ class BlockCoder:
         for b in range(layout.lane_codes - 1):
             has = (counts > b) & ~wide
             table[b, has] = self.book.edges[start[has] + b]
-        if dtype == np.float32:
-            # x > e in float64 equals x > (the largest float32 not above e), since x is a float32.
-            with np.errstate(over="ignore"):
-                rounded = table.astype(np.float32)
-            return np.where(rounded > table, np.nextafter(rounded, np.float32(-np.inf)), rounded)
         return table
 
+    @cached_property
+    def _narrow_edges(self) -> NDArray[np.float32]:
+        # x > e in float64 equals x > (the largest float32 not above e), since x is a float32.
+        with np.errstate(over="ignore"):
+            rounded = self._wide_edges.astype(np.float32)
+        return np.where(rounded > self._wide_edges, np.nextafter(rounded, np.float32(-np.inf)), rounded)
+
+    @cached_property
     def missing_columns(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Return columns counted in lanes with a code for missing values, and that code."""
         layout = self.layout
@@ -276,8 +283,10 @@ class BlockCoder:
         return self.single_edges is not None and bool((self.single_edges < 1).all())
 
 
-def slots_of_rows(Y: sp.csr_array, slot_of_label: NDArray[np.int64], p: int, *, compiled: bool = False) -> sp.csr_array:
-    """Return the positive entries of the counted labels, (p, rows), with ascending rows in each slot.
+def slots_of_rows(
+    Y: sp.csr_array, slot_of_label: NDArray[np.int64], p: int, *, compiled: bool
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return the ascending rows with each of the counted labels: offsets (p + 1,) of the slots, and the rows.
 
     Parameters
     ----------
@@ -292,15 +301,14 @@ def slots_of_rows(Y: sp.csr_array, slot_of_label: NDArray[np.int64], p: int, *, 
 
         ptr, listed = np.zeros(p + 1, dtype=np.int32), np.empty(Y.nnz, dtype=np.int32)
         list_slots(Y.indptr, Y.indices, Y.data, slot_of_label, ptr, listed)
-        return sp.csr_array((np.ones(ptr[-1], dtype=np.int8), listed[: ptr[-1]], ptr), shape=(p, Y.shape[0]))
+        return ptr, listed[: ptr[-1]]
     rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
     slots = slot_of_label[Y.indices]
     counted = (slots >= 0) & (Y.data > 0)
     slots, rows = slots[counted], rows[counted]
     order = np.argsort(slots, kind="stable")
     ptr = np.concatenate(([0], np.cumsum(np.bincount(slots, minlength=p))))
-    ones = np.ones(len(rows), dtype=np.int8)
-    return sp.csr_array((ones, rows[order].astype(np.int32), ptr.astype(np.int32)), shape=(p, Y.shape[0]))
+    return ptr.astype(np.int32), rows[order].astype(np.int32)
 
 
 def count_block(
@@ -323,33 +331,35 @@ def count_block(
         Rows of the block with each counted label.
     """
     lanes, lane_marginal, by_position, marginal = table
-    p = by_position.shape[0]
-    have = slots_of_rows(block.Y, slot_of_label, p, compiled=compiled)
-    if block.weights is not None:
-        return _count_weights(coder, block.X, have, block.weights, table)
-    if lanes.shape[1]:
-        if compiled:
-            _count_lanes_compiled(coder, block.X, have, lanes, lane_marginal)
-        else:
-            _count_lanes(coder, block.X, have, lanes, lane_marginal)
-    if by_position.shape[1]:
-        indptr, positions = _positions(coder, block.X, compiled=compiled)
-        if compiled:
-            from mlfs_dask.blocks.counts_compiled import count_positions
+    X, p = block.X, by_position.shape[0]
+    slot_ptr, slot_rows = slots_of_rows(block.Y, slot_of_label, p, compiled=compiled and block.weights is None)
+    positives: NDArray[np.int64] = np.diff(slot_ptr).astype(np.int64)
+    if compiled and block.weights is None:
+        from mlfs_dask.blocks.counts_compiled import count_lanes, count_positions
 
-            count_positions(indptr, positions, have.indptr, have.indices, by_position, marginal)
-        else:
-            coded = _indicators(indptr, positions, len(marginal))
-            _add_in_strips(have.astype(np.int64), coded, by_position)
-            marginal += np.bincount(coded.indices, minlength=len(marginal)).astype(marginal.dtype)
-    positives: NDArray[np.int64] = np.diff(have.indptr).astype(np.int64)
+        if lanes.shape[1]:
+            edges = coder.lane_edges(X.dtype)
+            count_lanes(X, coder.layout.first, edges, *coder.missing_columns, slot_ptr, slot_rows, lanes, lane_marginal)
+        if by_position.shape[1]:
+            indptr, positions = _positions(coder, X, compiled=True)
+            count_positions(indptr, positions, slot_ptr, slot_rows, by_position, marginal)
+        return positives
+    entries = np.ones(len(slot_rows)) if block.weights is None else block.weights[slot_rows]
+    have = sp.csr_array((entries, slot_rows, slot_ptr), shape=(p, X.shape[0]))
+    if block.weights is not None:
+        return _count_weights(coder, X, have, block.weights, table)
+    if lanes.shape[1]:
+        _count_lanes(coder, X, have, lanes, lane_marginal)
+    if by_position.shape[1]:
+        coded = _indicators(*_positions(coder, X, compiled=False), len(marginal))
+        _add_in_strips(have.astype(np.int64), coded, by_position)
+        marginal += np.bincount(coded.indices, minlength=len(marginal)).astype(marginal.dtype)
     return positives
 
 
-def _count_weights(coder: BlockCoder, X: Matrix, have: sp.csr_array, weights: Array, table: CountTable) -> Array:
+def _count_weights(coder: BlockCoder, X: Matrix, labels: sp.csr_array, weights: Array, table: CountTable) -> Array:
     """Add a block of weighted rows to a float64 table, as `count_block` does, and return sums of weights."""
     lanes, lane_marginal, by_position, marginal = table
-    labels = sp.csr_array((weights[have.indices], have.indices, have.indptr), shape=have.shape)
     if lanes.shape[1]:
         codes = _codes(coder, X)
         for v in range(lanes.shape[1]):
@@ -403,7 +413,7 @@ def _codes(coder: BlockCoder, X: NDArray[Any]) -> NDArray[np.uint8]:
     codes = np.zeros(values.shape, dtype=np.uint8)
     for edge in coder.lane_edges(X.dtype):
         codes += values > edge
-    for column, code in zip(*coder.missing_columns(), strict=True):
+    for column, code in zip(*coder.missing_columns, strict=True):
         codes[np.isnan(values[:, column]), column] = code
     return codes
 
@@ -411,47 +421,15 @@ def _codes(coder: BlockCoder, X: NDArray[Any]) -> NDArray[np.uint8]:
 def _count_lanes(
     coder: BlockCoder,
     X: NDArray[Any],
-    have: sp.csr_array,
+    labels: sp.csr_array,
     lanes: NDArray[Any],
     marginal: NDArray[Any],
 ) -> None:
     codes = _codes(coder, X)
-    labels = have.astype(np.float64)
     for v in range(lanes.shape[1]):
         is_code = codes == v + 1
         marginal[v] += is_code.sum(axis=0, dtype=marginal.dtype)
         lanes[:, v] += (labels @ is_code.astype(np.float64)).astype(lanes.dtype)
-
-
-def _count_lanes_compiled(
-    coder: BlockCoder,
-    X: NDArray[Any],
-    have: sp.csr_array,
-    lanes: NDArray[Any],
-    marginal: NDArray[Any],
-) -> None:
-    from mlfs_dask.blocks.counts_compiled import TILE_ROWS, count_lanes
-
-    tiles = np.arange(-(-X.shape[0] // TILE_ROWS) + 1) * TILE_ROWS
-    rows = X.shape[0]
-    # Start of each tile in each slot's ascending list: one search over slot * rows + row.
-    slots = np.repeat(np.arange(have.shape[0], dtype=np.int64), np.diff(have.indptr))
-    keys = slots * rows + have.indices
-    boundaries = np.arange(have.shape[0], dtype=np.int64)[:, None] * rows + np.minimum(tiles, rows)
-    tile_ptr = np.searchsorted(keys, boundaries) - have.indptr[:-1, None]
-    columns, codes = coder.missing_columns()
-    count_lanes(
-        X,
-        coder.layout.first,
-        coder.lane_edges(X.dtype),
-        columns,
-        codes,
-        have.indptr.astype(np.int64),
-        (have.indices % TILE_ROWS).astype(np.uint8),
-        tile_ptr.astype(np.int32),
-        lanes,
-        marginal,
-    )
 
 
 def _positions(coder: BlockCoder, X: Any, *, compiled: bool) -> tuple[NDArray[Any], NDArray[Any]]:

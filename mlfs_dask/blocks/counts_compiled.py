@@ -12,8 +12,9 @@ import numpy as np
 
 from mlfs_dask.blocks.compiling import njit
 
-#: Rows and features of a tile: 256 KiB of codes, which fit the second-level cache of every current processor.
-TILE_ROWS = 256
+#: Rows and features of a tile: 512 KiB of codes, which fit the second-level cache of most processors. Of more rows the
+#: lanes of a label are flushed less often.
+TILE_ROWS = 512
 TILE_FEATURES = 1024
 
 _LANE_ROWS = 252  # a byte lane counts up to 255; a multiple of four
@@ -21,13 +22,13 @@ _LANE_ROWS = 252  # a byte lane counts up to 255; a multiple of four
 
 @njit()
 def count_lanes(  # type: ignore[no-untyped-def]
-    X, first, edges, missing_columns, missing_codes, slot_ptr, slot_rows, tile_ptr, lanes, marginal
+    X, first, edges, missing_columns, missing_codes, slot_ptr, slot_rows, lanes, marginal
 ):  # pragma: no cover - compiled
     """Add the codes 1..K-1 of a dense block to `lanes` (p, K-1, w) and `marginal` (K-1, w).
 
     Parameters: X (rows, d); first feature; edges (K-1, w) in X's type, +inf beyond a feature's codes; the columns
-    (0..w-1) with a code for missing values, and that code; for each label slot s and tile t the rows
-    `slot_rows[tile_ptr[s, t]:tile_ptr[s, t + 1]]` (relative to the tile) with the label.
+    (0..w-1) with a code for missing values, and that code; for each label slot s the ascending rows
+    `slot_rows[slot_ptr[s]:slot_ptr[s + 1]]` with the label.
     """
     rows = X.shape[0]
     n_edges, width = edges.shape
@@ -36,8 +37,8 @@ def count_lanes(  # type: ignore[no-untyped-def]
     lane = np.empty(TILE_FEATURES, np.uint8)
     for f0 in range(0, width, TILE_FEATURES):
         w = min(TILE_FEATURES, width - f0)
-        for t in range((rows + TILE_ROWS - 1) // TILE_ROWS):
-            r0 = t * TILE_ROWS
+        next_row = slot_ptr[:-1].copy()
+        for r0 in range(0, rows, TILE_ROWS):
             m = min(TILE_ROWS, rows - r0)
             for r in range(m):
                 x = X[r0 + r, first + f0 : first + f0 + w]
@@ -71,15 +72,14 @@ def count_lanes(  # type: ignore[no-untyped-def]
                     for j in range(w):
                         total[j] += lane[j]
             for s in range(slots):
-                begin, end = tile_ptr[s, t], tile_ptr[s, t + 1]
-                if begin == end:
-                    continue
-                listed = slot_rows[slot_ptr[s] + begin : slot_ptr[s] + end]
+                begin = end = next_row[s]
+                while end < slot_ptr[s + 1] and slot_rows[end] < r0 + m:
+                    end += 1
+                next_row[s] = end
                 for v in range(1, n_edges + 1):
                     total = lanes[s, v - 1, f0 : f0 + w]
-                    for start in range(0, listed.size, _LANE_ROWS):
-                        stop = min(start + _LANE_ROWS, listed.size)
-                        _add_listed(codes, listed[start:stop], np.uint8(v), lane[:w])
+                    for start in range(begin, end, _LANE_ROWS):
+                        _add_listed(codes, r0, slot_rows[start : min(start + _LANE_ROWS, end)], np.uint8(v), lane[:w])
                         for j in range(w):
                             total[j] += lane[j]
 
@@ -136,18 +136,19 @@ def _add_all(codes, start, stop, v, lane):  # type: ignore[no-untyped-def] # pra
 
 
 @njit(inline="always")
-def _add_listed(codes, listed, v, lane):  # type: ignore[no-untyped-def] # pragma: no cover - compiled
+def _add_listed(codes, first, listed, v, lane):  # type: ignore[no-untyped-def] # pragma: no cover - compiled
     w = lane.size
     for j in range(w):
         lane[j] = np.uint8(0)
     r = 0
     while r + 4 <= listed.size:
-        a, b, c, d = codes[listed[r]], codes[listed[r + 1]], codes[listed[r + 2]], codes[listed[r + 3]]
+        a, b = codes[listed[r] - first], codes[listed[r + 1] - first]
+        c, d = codes[listed[r + 2] - first], codes[listed[r + 3] - first]
         for j in range(w):
             lane[j] += np.uint8(a[j] == v) + np.uint8(b[j] == v) + np.uint8(c[j] == v) + np.uint8(d[j] == v)
         r += 4
     while r < listed.size:
-        a = codes[listed[r]]
+        a = codes[listed[r] - first]
         for j in range(w):
             lane[j] += np.uint8(a[j] == v)
         r += 1

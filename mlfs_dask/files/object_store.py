@@ -126,17 +126,17 @@ class LocalFile:
     """An open object of a local store."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = open_file(path)
+        self.descriptor = open_file(path)
 
     def read_end(self, count: int) -> bytes:
         """Return the last bytes, fewer where there are not so many."""
-        size = os.fstat(self._descriptor).st_size
-        return os.pread(self._descriptor, min(count, size), max(size - count, 0))
+        size = os.fstat(self.descriptor).st_size
+        return os.pread(self.descriptor, min(count, size), max(size - count, 0))
 
     def fill(self, offset: int, out: memoryview) -> bool:
         """Fill `out` with bytes from `offset` on; False where the object ends before."""
         while len(out):
-            count = os.preadv(self._descriptor, [out], offset)
+            count = os.preadv(self.descriptor, [out], offset)
             if count == 0:
                 return False
             offset += count
@@ -144,7 +144,7 @@ class LocalFile:
         return True
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
 
 class LocalObjects:

@@ -3,8 +3,8 @@
 A run of partitions is read block by block into two buffers that are filled in turn: while the kernels work on one,
 a thread of its own fills the other. Shards are read at the offsets their index gives: uncompressed ones of a local
 store straight into the buffer, those of a remote one by requests for neighbouring chunks that come some time later
-(`read_ahead`).
-Nothing is kept between runs, and nothing is mapped: mapped pages would count against a worker's limit.
+(`read_ahead`). An uncompressed chunk of a dense local X that lies in the page cache takes the place of a buffer
+(`files.page_cache`), for as long: mapped pages count against a worker's limit. Nothing is kept between runs.
 
 What a store declares is checked before anything is allocated for it, and a chunk is unpacked into a buffer of the size
 that it has to have, never into whatever its compressed bytes say (as zarr-python does). No kernel sees what was not
@@ -20,6 +20,7 @@ import itertools
 import mmap
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -36,16 +37,20 @@ from mlfs_dask.blocks.sparse import indices_fault, offsets_fault
 from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, StoreUnavailableError
 from mlfs_dask.files.access import access_error, fault_of
 from mlfs_dask.files.object_store import ROOT_KEY, LocalFile, LocalObjects, is_url, local_path, open_objects
+from mlfs_dask.files.page_cache import is_cut, map_cached
 from mlfs_dask.redaction import redact
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.rows.covariates import RowColumn
-from mlfs_dask.storage.array_layout import CHECKSUM_BYTES, ArrayLayout
+from mlfs_dask.storage.array_layout import CHECKSUM_BYTES, CHUNK_BYTES, ArrayLayout
 from mlfs_dask.storage.digest import crc32c, root_is_intact
 from mlfs_dask.storage.read_ahead import Chunk, ChunksAhead, Window
 from mlfs_dask.storage.zarr_format import ABSENT, decode
 
-#: Bytes of X in one block. Two blocks are held at a time.
+#: Bytes of X in one block, of dense X at most `CHUNK_BYTES`. Two blocks are held at a time.
 BLOCK_BYTES = 16 * 2**20
+
+#: Bytes of a chunk from which it is mapped: smaller ones are copied in less time.
+MAPPED_BYTES = 2**20
 
 #: Bytes of X that are requested from a remote store before they are needed, or two chunks if they have more: what a
 #: connection of 1 GB/s carries in 50 ms (`benchmarks/latency.py`).
@@ -238,6 +243,36 @@ class ArrayReader:
             self._read_part(shard, chunk, inside * layout.row_bytes, view[:size])
             view = view[size:]
             start += rows
+
+    def mapped(self, start: int, stop: int) -> NDArray[Any] | None:
+        """Return rows start..stop-1 as they lie in the page cache, checked as by `read`; None where they have to be
+        read.
+        """
+        layout = self.layout
+        shard, within = divmod(start, layout.shard_rows)
+        chunk, inside = divmod(within, layout.chunk_rows)
+        plain = self._ahead is None and layout.compressor == "none" and layout.chunk_bytes >= MAPPED_BYTES
+        if not plain or inside + stop - start > layout.chunk_rows:
+            return None
+        with self._system_errors():
+            self._open(shard)
+            place = self._place(self._index, shard, chunk)
+            assert self._file is not None
+            if place is None or place[0] % layout.itemsize:
+                return None
+            content = map_cached(self._file[1].descriptor, place[0], place[1] + layout.checksum_bytes)
+            if content is None:
+                return None
+            values = content[: place[1]]
+            if layout.checksums and crc32c(values.data) != content[place[1] :].view("<u4")[0]:
+                raise self._differs(shard, chunk)
+            rows = values.view(layout.dtype).reshape(layout.chunk_rows, -1)
+            return rows[inside : inside + stop - start]
+
+    def require_whole(self, rows: NDArray[Any], start: int) -> None:
+        """Raise damage if mapped rows, of which the first is `start`, were not all there."""
+        if is_cut(rows):
+            raise self._cut(start // self.layout.shard_rows)
 
     def _read_part(self, shard: int, chunk: int, begin: int, part: NDArray[np.uint8]) -> None:
         """Fill `part` with bytes of a chunk of the open shard, from byte `begin` of it on."""
@@ -660,7 +695,7 @@ class StoreRows(RowSource):
         """Return the rows of a block: whole inner chunks where several fit, so that none is decoded or checked
         twice.
         """
-        rows = max(1, self.block_bytes // max(layout.row_bytes, 1))
+        rows = max(1, min(self.block_bytes, CHUNK_BYTES) // max(layout.row_bytes, 1))
         if rows >= layout.chunk_rows:
             return rows // layout.chunk_rows * layout.chunk_rows
         return layout.chunk_rows if layout.whole_chunks else rows
@@ -679,6 +714,7 @@ class StoreRows(RowSource):
                     runtime.check_stopped()
                     ahead = pool.submit(next, tasks, None)
                     yield block
+                    reader.require_whole(block)
             finally:
                 pool.stop()
                 reader.close()
@@ -870,17 +906,23 @@ class _Run:
 
     def _dense(self, first: int, last: int) -> Iterator[Block]:
         (array,), height, width = self._X.arrays, self._rows.profile.block_rows, self._X.width
-        buffers = itertools.cycle(
-            [_buffer(height * width, array.layout.dtype).reshape(height, width) for _ in range(2)]
-        )
+        buffers: deque[NDArray[Any] | None] = deque([None, None])
         for i in range(first, last):
             (start, stop), _, _ = self._rows.bounds(i, i + 1)
             Y = self._labels.partition(i)
             for low in range(start, stop, height):
                 high = min(low + height, stop)
-                out = next(buffers)[: high - low]
+                buffer = buffers.popleft()
                 with self._rows.location.partition(i, (start, stop)):
-                    array.read(low, high, out)
+                    out = array.mapped(low, high)
+                    if out is None:
+                        if buffer is None:
+                            buffer = _buffer(height * width, array.layout.dtype).reshape(height, width)
+                        out = buffer[: high - low]
+                        array.read(low, high, out)
+                    else:
+                        buffer = None  # whose memory the pages take
+                buffers.append(buffer)
                 yield Block(low, out, Y[low - start : high - start])
 
     def _sparse(self, first: int, last: int) -> Iterator[Block]:
@@ -906,6 +948,13 @@ class _Run:
                     self._X.fill(stored[0] + a, offsets, data, indices, first_row=start + low)
                 yield Block(start + low, _csr(data, indices, offsets, (high - low, self._X.width)), Y[low:high])
                 low = high
+
+    def require_whole(self, block: Block) -> None:
+        """Raise DataError if a block that the kernels worked on was cut short meanwhile."""
+        if self._X.dense:
+            i = int(np.searchsorted(self._rows.row_offsets, block.start, side="right")) - 1
+            with self._rows.location.partition(i, self._rows.bounds(i, i + 1)[0]):
+                self._X.arrays[0].require_whole(block.X, block.start)
 
     def close(self) -> None:
         self._X.close()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +19,13 @@ import zarr
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.files import page_cache
 from mlfs_dask.files.object_store import open_objects
+from mlfs_dask.storage import store_reader
 from mlfs_dask.storage.array_layout import CHUNK_BYTES
 from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.read_ahead import ChunksAhead, Window
-from mlfs_dask.storage.store_reader import ArrayLayout, StoreRows
+from mlfs_dask.storage.store_reader import ArrayLayout, ArrayReader, StoreRows
 from tests.storage.damage import forge, remove_checksums
 from tests.storage.stores import make_store, sample, small_chunks
 
@@ -208,3 +213,109 @@ def test_requests_overlap_and_are_bounded():
     chunks.expect(1, 4)  # another place
     assert chunks.take() == [1]
     chunks.close()
+
+
+def is_mapped(array: np.ndarray[Any, Any]) -> bool:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return isinstance(array.base, memoryview) and isinstance(array.base.obj, page_cache._Part)
+
+
+def mapped_rows(store: Store, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[Path, StoreRows, np.ndarray]:
+    """A store with chunks of an even number of float32 rows, the smallest of which are mapped, too."""
+    monkeypatch.setattr(store_reader, "MAPPED_BYTES", 1)
+    place, X, _ = store(sparse=False, partition_bytes=900, dtype="float32", **options)
+    rows = dataclasses.replace(open_dataset(place).rows, block_bytes=1)  # blocks of a chunk
+    return Path(place), rows, X.astype(np.float32)
+
+
+@pytest.mark.parametrize("store", ["local", "memory"], indirect=True)
+@pytest.mark.parametrize("checksums", [False, True])
+@pytest.mark.parametrize("compressor", ["none", "zstd"])
+def test_cached_chunks_are_mapped(
+    store: Store, monkeypatch: pytest.MonkeyPatch, compressor: str, checksums: bool
+) -> None:
+    place, rows, X = mapped_rows(store, monkeypatch, compressor=compressor, checksums=checksums)
+    local = rows.location.local is not None
+    blocks = [(is_mapped(block.X), block.X.copy()) for block in rows.stream(0, rows.profile.partitions)]
+    np.testing.assert_array_equal(np.concatenate([values for _, values in blocks]), X)
+    assert {mapped for mapped, _ in blocks} == {local and compressor == "none"}
+    if local and compressor == "none":  # a bit that is flipped is seen there, too
+        shard = next((place / "X/c/0").iterdir())
+        content = bytearray(shard.read_bytes())
+        content[5] ^= 16
+        shard.write_bytes(content)
+        with pytest.raises(DataError, match="chunk 0 of shard 0") if checksums else contextlib.nullcontext():
+            collect(rows)
+
+
+@pytest.mark.parametrize("store", ["local"], indirect=True)
+def test_chunks_that_are_not_cached_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor are those that do not begin where a value may."""
+    _, rows, X = mapped_rows(store, monkeypatch)
+    wide = dataclasses.replace(rows.X.dense, data_type="float64", shape=(60, 6))  # chunks end with 4 bytes
+    assert ArrayReader(rows.location, wide).mapped(wide.chunk_rows, wide.chunk_rows + 1) is None
+    plain = os.preadv
+
+    def preadv(descriptor: int, buffers: Any, offset: int, flags: int = 0) -> int:
+        if flags:
+            raise BlockingIOError
+        return plain(descriptor, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    assert not any(is_mapped(block.X) for block in rows.stream(0, 2))
+    np.testing.assert_array_equal(collect(rows)[0], X)
+
+
+@pytest.mark.parametrize("store", ["local"], indirect=True)
+def test_a_store_that_is_replaced_by_renaming(store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Mapped pages stay those of the store that was opened; the end of the pass tells of the other one."""
+    place, rows, X = mapped_rows(store, monkeypatch)
+    blocks = rows.stream(0, rows.profile.partitions)
+    first = next(blocks)
+    place.rename(tmp_path / "before.zarr")
+    np.testing.assert_array_equal(first.X, X[: len(first.X)])
+    with pytest.raises(DataError, match=r"removed while it was read|No such file"):
+        list(blocks)
+
+
+CUT = """
+import sys
+from pathlib import Path
+from mlfs_dask.statistics.counts import ContingencyCounts
+from mlfs_dask.storage import store_reader
+from mlfs_dask_cli import start
+store_reader.MAPPED_BYTES = store_reader.CHUNK_BYTES = 1
+add = ContingencyCounts.add
+
+def cut_and_add(statistic, state, block):
+    if block.start == 0:
+        Path(sys.argv[3], "X/c/0/0").write_bytes(b"")
+    add(statistic, state, block)
+
+ContingencyCounts.add = cut_and_add
+sys.argv = ["mlfs", "select", "chi2", sys.argv[1], "-k", "3", "-o", sys.argv[1] + ".run"]
+start()
+"""
+
+
+@pytest.mark.parametrize("store", ["local"], indirect=True)
+def test_a_shard_that_is_cut_short_while_it_is_mapped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error with exit code 3, as of any damage; without a handler the process would end by SIGBUS."""
+    place, *_ = mapped_rows(store, monkeypatch)
+    done = subprocess.run([sys.executable, "-c", CUT, str(place)], capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert "ends early" in done.stderr
+    assert "mlfs inspect --verify" in done.stderr
+
+
+@pytest.mark.parametrize("store", ["local"], indirect=True)
+def test_the_last_block_is_cut_short(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When nothing is left to be read that would show it."""
+    place, rows, X = mapped_rows(store, monkeypatch)
+    blocks = rows.stream(0, rows.profile.partitions)
+    last = next(block for block in blocks if block.start + len(block.X) == len(X))
+    (place / f"X/c/{rows.profile.partitions - 1}/0").write_bytes(b"")
+    assert not last.X.any()
+    with pytest.raises(DataError, match=r"ends early, in partition \d+ "):
+        next(blocks)
