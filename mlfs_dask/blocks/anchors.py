@@ -170,8 +170,8 @@ class Anchors:
         self.factor = factor
         self.neighbors = min(neighbors, max(len(centres) - 1, 1))
         self.combined = combined
-        self._dense: tuple[Array, NDArray[np.float32], NDArray[np.float32], Array, Array] | None = None
-        self._sparse: tuple[Array, Array, Array] | None = None
+        self._dense: tuple[Array, NDArray[np.float32], NDArray[np.float32], Array, Array | None] | None = None
+        self._sparse: tuple[Array, Array, Array | None] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return partial(Anchors, combined=self.combined), (self.centres, self.centre, self.factor, self.neighbors)
@@ -240,9 +240,9 @@ class Anchors:
             kernels.weigh_sparse(X.data, X.indices, rowptr, self.factor, *self._sparse, indices, weights)
         return weights_to_csr(indices, weights, m)
 
-    def _products(self, centres: Array) -> Array:
-        products: Array = centres @ centres.T if self.combined else np.empty((0, 0))
-        return products
+    def _products(self, centres: Array) -> Array | None:
+        """None if weights are by distance: then the kernels leave `reconstruct` out, which takes 2 s to compile."""
+        return centres @ centres.T if self.combined else None
 
 
 def _single_rounding(d: int, square: float) -> Array:

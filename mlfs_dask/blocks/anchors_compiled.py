@@ -148,7 +148,7 @@ def weigh_dense(tile, factor, anchors, scores, rounding, products, indices, weig
 
     Parameters: tile float64 (rows, d), centred; factor (d,); anchors float64 (m, d), of scaled rows; scores float32
     (rows, m), squared distances up to a constant per row; rounding (2,), where rounding[0]‖x‖ + rounding[1] bounds the
-    error of the scores of a row x; products float64 (m, m), of the anchors, for the weights of `reconstruct`, or empty;
+    error of the scores of a row x; products float64 (m, m), of the anchors, for the weights of `reconstruct`, or None;
     indices int32 and weights float64 (rows, s), the output. s < m.
     """
     rows, d = tile.shape
@@ -176,11 +176,12 @@ def weigh_dense(tile, factor, anchors, scores, rounding, products, indices, weig
                 distance = squared_distance(x, anchors[a])
                 if distance < near[s]:
                     keep_smallest(distance, a, near, nearest)
-        if products.size:
+        if products is not None:
             reconstruct(near, 0.0, nearest, products, weights[i])
         else:
             simplex(near, size, weights[i])
-        indices[i] = nearest[:s]
+        for p in range(s):  # assigning a slice takes 2 s more to compile
+            indices[i, p] = nearest[p]
 
 
 @njit(fastmath={"nnan", "nsz"})
@@ -209,7 +210,8 @@ def weigh_scores(scores, indices, weights):  # type: ignore[no-untyped-def]  # p
             if row[a] < near[s]:
                 keep_smallest(row[a], a, near, nearest)
         simplex(near, largest_size(row), weights[i])
-        indices[i] = nearest[:s]
+        for p in range(s):  # assigning a slice takes 2 s more to compile
+            indices[i, p] = nearest[p]
 
 
 @njit()
@@ -240,8 +242,9 @@ def weigh_sparse(values, columns, rowptr, factor, anchors, squares, products, in
             if distance < near[s]:
                 keep_smallest(distance, a, near, nearest)
         # The distances lack the constant |x|², but their rounding errors are relative to it.
-        if products.size:
+        if products is not None:
             reconstruct(near, size, nearest, products, weights[i])
         else:
             simplex(near, size + squares[nearest[0]], weights[i])
-        indices[i] = nearest[:s]
+        for p in range(s):  # assigning a slice takes 2 s more to compile
+            indices[i, p] = nearest[p]

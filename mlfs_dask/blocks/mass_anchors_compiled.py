@@ -33,4 +33,5 @@ def weigh_masses(codes, tables, totals, indices, weights):  # type: ignore[no-un
             if totals[i, a] < near[s]:
                 keep_smallest(np.float64(totals[i, a]), a, near, nearest)
         simplex(near, 0.0, weights[i])
-        indices[i] = nearest[:s]
+        for p in range(s):  # assigning a slice takes 2 s more to compile
+            indices[i, p] = nearest[p]
