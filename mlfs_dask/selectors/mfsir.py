@@ -64,7 +64,7 @@ EIGENVALUE, START = "largest eigenvalue", "start"
 class Fixed(Scaled):
     """Constants of the iterations; g is d where X'X is formed and 0 above the cap, m is 0 without anchors.
 
-    XY, ZX, ZY and ZZ are moments of X, Y and Z, from which changes of sums are predicted; a is m where X'X is formed.
+    XY, ZX, ZY and ZZ are moments of X, Y and Z, from which changes of sums are predicted.
     """
 
     places: Annotated[NDArray[np.intp], "d"]
@@ -74,21 +74,26 @@ class Fixed(Scaled):
     share: Annotated[Array, "q", "shares of labels"]
     weight: Annotated[float, ""]  # βc
     n: Annotated[float, ""]
-    XY: Annotated[Array, "g q"]
-    ZX: Annotated[Array, "a g"]
-    ZY: Annotated[Array, "a q"]
-    ZZ: Annotated[Array, "a a"]
+    XY: Annotated[Array, "d q"]
+    ZX: Annotated[Array, "m d"]
+    ZY: Annotated[Array, "m q"]
+    ZZ: Annotated[Array, "m m"]
 
 
 @dataclass
 class At:
-    """The small variables; ρ is λ_max(X'X)."""
+    """The small variables; ρ is λ_max(X'X).
+
+    Above the cap, where u is d and else 0, W and X'X W of the pass before, too.
+    """
 
     G: Annotated[Array, "d l"]
     H: Annotated[Array, "d l"]
     B: Annotated[Array, "l q"]
     U: Annotated[Array, "m l"]
     rho: Annotated[float, ""]
+    before: Annotated[Array, "u l"]
+    image: Annotated[Array, "u l"]
 
     @property
     def W(self) -> Array:
@@ -223,8 +228,8 @@ class MFSIR(InMemory, Loop[Fixed, At]):
     typical_iterations = TYPICAL_ITERATIONS
     passes = "2 + 1 an iteration (above the Gram cap 3 to 9 more); with the exact graph 1"
     memory = (
-        "worker: 8 bytes * (2 d l + 2 d m) (8 d² more below the Gram cap); driver: the same and 80 d l bytes; with the "
-        "exact graph the driver holds X, 8 d² and n * (48 l + 32 p) bytes"
+        "worker: 8 bytes * (2 d l + d q + 3 d m) (8 d² more below the Gram cap); driver: the same and 80 d l bytes; with "
+        "the exact graph the driver holds X, 8 d² and n * (48 l + 32 p) bytes"
     )
 
     def latent(self, q: int) -> int:
@@ -247,8 +252,8 @@ class MFSIR(InMemory, Loop[Fixed, At]):
     def sizes(self, profile: Profile) -> dict[str, int]:
         d, q = profile.d, profile.q
         m = AnchorGraph.of(self, profile).count if self.beta > 0 else 0
-        has_gram = d <= self.gram_cap
-        return {"d": d, "q": q, "l": self.latent(q), "m": m, "g": d * has_gram, "a": m * has_gram}
+        g = d if d <= self.gram_cap else 0
+        return {"d": d, "q": q, "l": self.latent(q), "m": m, "g": g, "u": d - g}
 
     def reads(self, profile: Profile) -> dict[str, Statistic]:
         statistics, sizes = super().reads(profile), self.sizes(profile)
@@ -259,7 +264,7 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         return statistics
 
     def _typical_readings(self, profile: Profile) -> tuple[int, int]:
-        return TYPICAL_PASSES if profile.d <= self.gram_cap else super()._typical_readings(profile)
+        return TYPICAL_PASSES if self.steps_per_pass > 1 else super()._typical_readings(profile)
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         d, m, has_gram = profile.d, len(fixed.centres), len(fixed.gram) > 0
@@ -348,7 +353,8 @@ class MFSIR(InMemory, Loop[Fixed, At]):
             return product
 
         rho = spectral.largest_eigenvalue(normal, spectral.starting_block(fixed.places, fixed.factor > 0))
-        at = At(np.ones((d, len(B))), np.zeros((d, len(B))), B, anchor_values(sums.ZV, sums.masses), rho)
+        none = np.zeros((d - len(fixed.gram), len(B)))
+        at = At(np.ones((d, len(B))), np.zeros((d, len(B))), B, anchor_values(sums.ZV, sums.masses), rho, none, none)
         return self._step(fixed, at, sums)
 
     def _rows(self, fixed: Fixed, W: Array, B: Array, U: Array, start: Array | None = None) -> Statistic:
@@ -356,8 +362,8 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         if len(fixed.centres):
             anchors = Anchors(fixed.centres, fixed.centre, fixed.factor, self.anchor_neighbors)
         alpha, with_normal = float(self.alpha), start is None and not len(fixed.gram)
-        moments = start is not None and len(fixed.gram) > 0
-        rows = LatentRows(fixed.scaling, anchors, W, B, U, alpha, fixed.weight, start, with_normal, moments=moments)
+        first = start is not None
+        rows = LatentRows(fixed.scaling, anchors, W, B, U, alpha, fixed.weight, start, with_normal, moments=first)
         return AtShares(rows, fixed.share)
 
     def _start_rows(self, fixed: Fixed, both: Array) -> Statistic:
@@ -385,31 +391,44 @@ class MFSIR(InMemory, Loop[Fixed, At]):
     def update(self, job: Readings, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
         rows: LatentSums = sums[0]
         U = anchor_values(rows.ZV, rows.masses, at.U)
-        after = self._step(fixed, At(at.G, at.H, at.B, U, at.rho), rows)
+        before, image, values = at.before, at.image, trace.values
+        if rows.XXW.size and len(values.get("step", ())) == sum(values.get("steps", ())):  # sums of a pass
+            before, image = at.W, rows.XXW
+        after = self._step(fixed, replace(at, U=U, before=before, image=image), rows)
         trace.record(step=relative_step(at.W, after.W))
         return after
 
     def predict(self, fixed: Fixed, at: At, sums: LatentSums, after: At) -> dict[str, Array] | None:
         """Return the change of the sums of latent labels v = M r, where M is the mean inverse of Q on the labels that
         are not 0.
+
+        Above the Gram cap the change of W is taken for one along W and its change in the last pass, of which X'X times
+        it is known: in fits of real sets half of the updates lie there to at least 0.97 of their squared norm.
         """
-        if not len(fixed.gram):
-            return None
         alpha, gamma, identity = float(self.alpha), fixed.weight, np.eye(len(at.B))
         dW, dB, dU = after.W - at.W, after.B - at.B, after.U - at.U
         Q = latent_system(identity, at.B, alpha, gamma)
         dQ = latent_system(identity, after.B, alpha, gamma) - Q
         M = np.linalg.inv(Q) * (sums.active / fixed.n)
 
-        def change(X: Array, Y: Array, Z: Array, V: Array) -> Array:
-            """Return the change of L'V from products of L with X, Y, Z and V."""
-            return np.asarray((X @ dW + alpha * (Y @ dB.T) + gamma * (Z @ dU) - V @ dQ) @ M)
+        if len(fixed.gram):
+            image, of_image = fixed.gram @ dW, {}
+        else:
+            S = np.concatenate([at.W, at.W - at.before], axis=1)
+            along = np.linalg.pinv(S.T @ S, rcond=1e-12, hermitian=True) @ (S.T @ dW)
+            image = np.concatenate([sums.XXW, sums.XXW - at.image], axis=1) @ along
+            of_image = {"XXW": image}
 
-        half = change(sums.XV.T, sums.VY, sums.ZV.T, sums.VV)
+        def change(XdW: Array, Y: Array, Z: Array, V: Array) -> Array:
+            """Return the change of L'V from products of L with X dW, Y, Z and V."""
+            return np.asarray((XdW + alpha * (Y @ dB.T) + gamma * (Z @ dU) - V @ dQ) @ M)
+
+        half = change(sums.XV.T @ dW, sums.VY, sums.ZV.T, sums.VV)
         return {
-            "XV": change(fixed.gram, fixed.XY, fixed.ZX.T, sums.XV),
-            "ZV": change(fixed.ZX, fixed.ZY, fixed.ZZ, sums.ZV),
-            "VY": change(fixed.XY.T, fixed.pairs, fixed.ZY.T, sums.VY.T).T,
+            **of_image,
+            "XV": change(image, fixed.XY, fixed.ZX.T, sums.XV),
+            "ZV": change(fixed.ZX @ dW, fixed.ZY, fixed.ZZ, sums.ZV),
+            "VY": change(fixed.XY.T @ dW, fixed.pairs, fixed.ZY.T, sums.VY.T).T,
             "VV": half + half.T,
         }
 
@@ -448,7 +467,7 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         factors = Factors(at.G, at.H, np.empty((0, 0)), B)
         normal, XXW = _normal_products(at.W, sums, gram, at.rho)
         descend(factors, sums.XV, at.rho, self.weight_steps_of(len(at.G)), normal, XXW)
-        return At(factors.G, factors.H, B, at.U, at.rho)
+        return replace(at, G=factors.G, H=factors.H, B=B)
 
     def loop_scores(self, fixed: Fixed, at: At) -> Array:
         return row_norms(at.W)

@@ -23,6 +23,7 @@ FORMS = {
     "access-mfs": (AccessMFS, {"graph": "anchors", "n_anchors": 40}),
     "smfs": (SMFS, {"graph": "anchors", "n_trees": 20, "max_samples": 32, "n_anchors": 40}),
     "mfsir": (MFSIR, {"graph": "anchors"}),
+    "mfsir without X'X": (MFSIR, {"graph": "anchors", "gram_cap": 0}),
     "smlfs": (SMLFS, {}),
 }
 forms = pytest.mark.parametrize("form", FORMS)
@@ -75,10 +76,11 @@ def test_smfs_reaches_the_objective_in_fewer_passes(data):
     assert (np.diff(after.objective) <= 1e-9 * after.objective[0]).all()
 
 
+@pytest.mark.parametrize("gram_cap", [0, 4096])
 @pytest.mark.parametrize("data", DATA)
-def test_mfsir_makes_about_the_same_steps_in_fewer_passes(data):
+def test_mfsir_makes_about_the_same_steps_in_fewer_passes(data, gram_cap):
     X, Y = DATA[data](*planted())
-    one, several = fitted("mfsir", X, Y, steps_per_pass=1), fitted("mfsir", X, Y)
+    one, several = (fitted("mfsir", X, Y, gram_cap=gram_cap, steps_per_pass=most) for most in (1, 4))
     steps = 1 + sum(several.report_.extra["steps"])
     assert several.report_.iterations <= 0.5 * one.report_.iterations
     assert abs(steps - one.report_.iterations) <= 4
