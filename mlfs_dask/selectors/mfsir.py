@@ -228,8 +228,8 @@ class MFSIR(InMemory, Loop[Fixed, At]):
     typical_iterations = TYPICAL_ITERATIONS
     passes = "2 + 1 an iteration (above the Gram cap 3 to 9 more); with the exact graph 1"
     memory = (
-        "worker: 8 bytes * (2 d l + d q + 3 d m) (8 d² more below the Gram cap); driver: the same and 80 d l bytes; with "
-        "the exact graph the driver holds X, 8 d² and n * (48 l + 32 p) bytes"
+        "worker: 8 bytes * (2 d l + d q + 3 d m) (8 d² more below the Gram cap); driver: the same and 80 d l bytes; "
+        "with the exact graph the driver holds X, 8 d² and n * (48 l + 32 p) bytes"
     )
 
     def latent(self, q: int) -> int:
