@@ -2287,6 +2287,7 @@ class UAFSBH(Selector):
         gamma: float = ...,
         mu: float = ...,
         n_bits: int = ...,
+        steps_per_pass: int = ...,
         stop: Literal["objective", "ranking"] = ...,
         absolute: bool = ...,
         n_anchors: int = ...,

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import spearmanr
 
 import mlfs_dask
-from mlfs_dask import MFSIR, SMFS, SMLFS, AccessMFS, runtime
+from mlfs_dask import MFSIR, SMFS, SMLFS, UAFSBH, AccessMFS, runtime
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.checkpoints import Folder, keep_checkpoints
@@ -25,6 +25,7 @@ FORMS = {
     "mfsir": (MFSIR, {"graph": "anchors"}),
     "mfsir without X'X": (MFSIR, {"graph": "anchors", "gram_cap": 0}),
     "smlfs": (SMLFS, {}),
+    "uafs-bh": (UAFSBH, {"n_anchors": 40}),
 }
 forms = pytest.mark.parametrize("form", FORMS)
 
@@ -142,6 +143,13 @@ def test_smlfs_reaches_the_objective_of_rare_labels_in_half_of_the_passes(data, 
     assert several.iterations <= 0.5 * one.iterations
     assert several.objective[-1] <= one.objective[-1] * (1 + 1e-6)
     assert (np.diff(several.objective) <= 1e-9 * several.objective[0]).all()
+
+
+def test_uafs_bh_reaches_the_objective_in_half_of_the_passes():
+    X, Y = planted(n=4000)
+    one, several = (fitted("uafs-bh", X, Y, random_state=0, **given).report_ for given in ({"steps_per_pass": 1}, {}))
+    assert several.iterations <= 0.6 * one.iterations
+    assert several.objective[-1] <= one.objective[-1]
 
 
 def test_a_wrong_prediction_goes_back(monkeypatch):
