@@ -38,6 +38,12 @@ class SCFS(GraphRegression):
     may rise by what it changes (on emotions by 0.2 % after the 30th iteration). The last iterate counts and not
     that of the least objective, which may be an early one (on medical the second of 60).
 
+    Sums between two passes are not predicted. While the rows keep their weights of anchors, sums of rows known whole
+    or not at all are exact functions of W, b and U: labels are affine in them, of slope 1/(1 + κ_i + c). But b and U
+    are already at their joint best with the labels in every update. Ten exact steps a pass had the objective of one
+    step a pass within .1 % from the second pass on (yeast), and no lower end on emotions, birds and scene: what
+    moves slowly are the anchors and the weights, row by row. `stop="ranking"` ends the loop earlier.
+
     References
     ----------
     Y. Xu, J. Wang, S. An, J. Wei, J. Ruan, "Semi-supervised multi-label feature selection by preserving feature-label
