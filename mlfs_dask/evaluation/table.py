@@ -80,6 +80,7 @@ class Table:
         self.n, self.d, self.q = source.profile.n, source.profile.d, source.profile.q
         self._X: Matrix | None = source.matrix if isinstance(source, ArrayRows) else None
         self._read: tuple[bytes, Matrix] | None = None
+        self._part: tuple[NDArray[np.int64], Any, RowSource] | None = None
 
     @cached_property
     def unknown_labels(self) -> NDArray[np.int64]:
@@ -134,7 +135,18 @@ class Table:
         return True
 
     def part(self, rows: NDArray[np.int64], Y: Any, resources: Resources) -> tuple[RowSource, list[ReadingRecord]]:
-        """Return some rows for a selector, with these labels, and the passes that it took to know their ranges."""
+        """Return some rows for a selector, with these labels, and the passes that it took to know their ranges.
+
+        Candidates of a split ask for the same arrays one after another: the rows are made for the first of them.
+        """
+        if self._part is None or self._part[0] is not rows or self._part[1] is not Y:
+            self._part = None
+            source, records = self._new_part(rows, Y, resources)
+            self._part = rows, Y, source
+            return source, records
+        return self._part[2], []
+
+    def _new_part(self, rows: NDArray[np.int64], Y: Any, resources: Resources) -> tuple[RowSource, list[ReadingRecord]]:
         if self._X is not None:
             n_categories = self.source.features.n_categories
             part: RowSource = ArrayRows(self._X[rows], Y, n_categories=n_categories)
