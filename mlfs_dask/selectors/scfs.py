@@ -41,7 +41,7 @@ class SCFS(GraphRegression):
     Sums between two passes are not predicted. While the rows keep their weights of anchors, sums of rows known whole
     or not at all are exact functions of W, b and U: labels are affine in them, of slope 1/(1 + κ_i + c). But b and U
     are already at their joint best with the labels in every update. Ten exact steps a pass had the objective of one
-    step a pass within .1 % from the second pass on (yeast), and no lower end on emotions, birds and scene: what
+    step a pass within .2 % in the same pass (yeast), and no lower end on emotions and birds: what
     moves slowly are the anchors and the weights, row by row. `stop="ranking"` ends the loop earlier.
 
     References
