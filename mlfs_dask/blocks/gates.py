@@ -34,8 +34,8 @@ CANDIDATE_ROWS = 1024
 SPARSE_ROWS = 16384
 SPARSE_PAIRS = 2**19
 
-#: Rows whose masses with all landmarks are in memory at once.
-MASS_ROWS = 512
+#: Rows whose masses with all landmarks are computed at once: they stay in the first-level cache, or near it.
+MASS_ROWS = 64
 
 #: Bytes of one (p, w) array of a tile of pair scores; several arrays must fit a processor's cache: with 4 MiB, chi2 is
 #: four times slower (100 labels by 5 000 features: 17 ms against 4 ms).

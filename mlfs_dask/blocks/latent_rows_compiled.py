@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from mlfs_dask.blocks.compiling import njit
+
+#: Rows whose sums are added at once, a vector register or two.
+LANES = 16
 
 
 @njit()
@@ -12,11 +17,21 @@ def sweep_nonnegative(V, right, Q, sweeps):  # type: ignore[no-untyped-def]  # p
     Parameters: V, right float64 (rows, l); Q float64 (l, l), symmetric and positive definite.
     """
     rows, width = V.shape
-    for i in range(rows):
-        v, r = V[i], right[i]
+    v, r, slope = np.zeros((width, LANES)), np.zeros((width, LANES)), np.empty(LANES)
+    for start in range(0, rows, LANES):
+        count = min(LANES, rows - start)
+        for i in range(count):
+            for j in range(width):
+                v[j, i], r[j, i] = V[start + i, j], right[start + i, j]
         for _ in range(sweeps):
             for j in range(width):
-                slope = -r[j]
+                for i in range(LANES):
+                    slope[i] = -r[j, i]
                 for t in range(width):
-                    slope += Q[j, t] * v[t]
-                v[j] = max(0.0, v[j] - slope / Q[j, j])
+                    for i in range(LANES):
+                        slope[i] += Q[j, t] * v[t, i]
+                for i in range(LANES):
+                    v[j, i] = max(0.0, v[j, i] - slope[i] / Q[j, j])
+        for i in range(count):
+            for j in range(width):
+                V[start + i, j] = v[j, i]
