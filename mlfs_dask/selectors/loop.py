@@ -392,7 +392,8 @@ class Loop(LoopMethod, Generic[F, A]):
             if not ends and self.predicts is None:
                 at = self.update(job, fixed, at, sums, trace)
             elif not ends:
-                last = _Pass(at, sums[0], factors) if sums else None
+                # Above the Gram cap a pass may be of another statistic.
+                last = _Pass(at, sums[0], factors) if sums and isinstance(sums[0], tuple) else None
                 at = self._advance(job, fixed, at, sums, factors, trace)
             if checkpoint.keeps_end if ends else checkpoint.due():
                 facts = {"trace": trace.facts(), "records": records_to_facts(job.records)}
