@@ -451,7 +451,11 @@ def ranking_settled(trace: LoopTrace) -> bool:
 
 
 def _agreement(before: Array, scores: Array, k: int) -> dict[str, float]:
-    """Return the Spearman correlation of two rankings, and the share of the best k, or the best fifth, in common."""
+    """Return the Spearman correlation of two rankings, and the share of the best k, or the best fifth, in common.
+
+    Scores that differ by rounding are equal: copies of a feature would otherwise be ranked by it.
+    """
+    before, scores = (np.round(each / max(np.abs(each).max(), 1e-300), 9) for each in (before, scores))
     ranks = [rankdata(each) for each in (before, scores)]
     if k >= len(scores):
         k = -(-len(scores) // 5)
