@@ -25,7 +25,7 @@ import numpy as np
 from measuring import GIB, RESULTS, selection
 
 if TYPE_CHECKING:
-    from mlfs_dask.selection.estimator import get_estimator
+    from mlfs_dask.rows.contract import Profile
     from mlfs_dask.selectors.costs import Plan
 
 report = partial(measuring.report, "load", RESULTS)
@@ -199,14 +199,13 @@ LARGE_JOBS: dict[str, tuple[str, int, int, dict[str, Any]]] = {
 TASK_SECONDS = 0.001
 
 
-def planned(method: str, d: int, q: int, parameters: dict[str, Any], *, total: int, partitions: int) -> Plan:
-    """The plan of a job on as many bytes of dense float32, on `WORKERS` workers of one core and 1 GiB."""
+def dense_profile(d: int, q: int, *, total: int, partitions: int) -> Profile:
+    """The profile of as many bytes of dense float32."""
     from mlfs_dask.rows.contract import Profile
-    from mlfs_dask.runtime import Resources
     from mlfs_dask.storage.array_layout import CHUNK_BYTES
 
     n = total // (4 * d)
-    profile = Profile(
+    return Profile(
         n=n,
         d=d,
         q=q,
@@ -220,6 +219,14 @@ def planned(method: str, d: int, q: int, parameters: dict[str, Any], *, total: i
         buffer_bytes=2 * CHUNK_BYTES,
         read_bytes=total,
     )
+
+
+def planned(method: str, d: int, q: int, parameters: dict[str, Any], *, total: int, partitions: int) -> Plan:
+    """The plan of a job on as many bytes of dense float32, on `WORKERS` workers of one core and 1 GiB."""
+    from mlfs_dask.runtime import Resources
+    from mlfs_dask.selection.estimator import get_estimator
+
+    profile = dense_profile(d, q, total=total, partitions=partitions)
     resources = Resources(WORKERS, 1, GIB, 16 * GIB, client=object())
     plan: Plan = get_estimator(method)(n_features_to_select=10, **parameters).plan(profile, resources)
     return plan

@@ -29,6 +29,7 @@ from typing import Any
 
 import measuring
 import numpy as np
+from load import dense_profile
 from measuring import GIB, RESULTS
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
@@ -45,24 +46,9 @@ class SleepingRows(RowSource):
     """Rows of many terabytes, of which every partition takes so many seconds; a run of them yields one row."""
 
     def __init__(self, total: int, partitions: int, seconds: float) -> None:
-        d, chunk = 1000, 2**24
-        n = total // (4 * d)
-        self._offsets = np.linspace(0, n, partitions + 1).astype(np.int64)
+        self._profile = dense_profile(1000, 100, total=total, partitions=partitions)
+        self._offsets = np.linspace(0, self._profile.n, partitions + 1).astype(np.int64)
         self._seconds = seconds
-        self._profile = Profile(
-            n=n,
-            d=d,
-            q=100,
-            sparse=False,
-            dtype=np.dtype(np.float32),
-            nonzeros=n * d,
-            label_nonzeros=3 * n,
-            partitions=partitions,
-            block_rows=chunk // (4 * d),
-            block_bytes=chunk,
-            buffer_bytes=2 * chunk,
-            read_bytes=total,
-        )
 
     @property
     def profile(self) -> Profile:

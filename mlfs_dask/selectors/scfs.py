@@ -42,7 +42,7 @@ class SCFS(GraphRegression):
     or not at all are exact functions of W, b and U: labels are affine in them, of slope 1/(1 + κ_i + c). But b and U
     are already at their joint best with the labels in every update. Ten exact steps a pass had the objective of one
     step a pass within .2 % in the same pass (yeast), and no lower end on emotions and birds: what
-    moves slowly are the anchors and the weights, row by row. `stop="ranking"` ends the loop earlier.
+    moves slowly are the anchors and the weights, row by row.
 
     References
     ----------

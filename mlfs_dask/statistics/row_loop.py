@@ -31,12 +31,10 @@ class RowGroups(Statistic):
         return 0 if self.fixed_anchors is None else kept_bytes(self.fixed_anchors) * profile.block_rows
 
     def add(self, state: State, block: Block) -> None:
-        sums, anchors = self.sums_of(state), self.fixed_anchors
-        weights = None if anchors is None else weigh_block(anchors, block)
-        for part in row_groups(block.X.shape[0]):
-            self.add_rows(sums, block.X[part], block.Y[part], *(() if weights is None else (next(weights),)))
-        for _ in weights or ():  # the end, where they are kept
-            pass
+        sums, anchors, parts = self.sums_of(state), self.fixed_anchors, row_groups(block.X.shape[0])
+        # Strict, so that weights are asked for until their end, where they are kept.
+        for part, *Z in zip(parts, *(() if anchors is None else (weigh_block(anchors, block),)), strict=True):
+            self.add_rows(sums, block.X[part], block.Y[part], *Z)
 
     def sums_of(self, state: State) -> Any:
         """Return the arrays of a state by name."""
