@@ -45,9 +45,9 @@ WORKERS_OF_A_PROCESS = 250
 class SleepingRows(RowSource):
     """Rows of many terabytes, of which every partition takes so many seconds; a run of them yields one row."""
 
-    def __init__(self, total: int, partitions: int, seconds: float) -> None:
-        self._profile = dense_profile(1000, 100, total=total, partitions=partitions)
-        self._offsets = np.linspace(0, self._profile.n, partitions + 1).astype(np.int64)
+    def __init__(self, profile: Profile, seconds: float) -> None:
+        self._profile = profile
+        self._offsets = np.linspace(0, profile.n, profile.partitions + 1).astype(np.int64)
         self._seconds = seconds
 
     @property
@@ -156,7 +156,11 @@ def measure(count: int, source: SleepingRows, numbers: int, parameters: int, sec
                 assert client is not None
                 joining = time.perf_counter() - began  # with the question what code they run
                 resources = current_resources()
-                run_reading(SleepingRows(TERABYTE, count, 0.0), [Nothing(1, 1)], resources)
+                run_reading(
+                    SleepingRows(dense_profile(1000, 100, total=TERABYTE, partitions=count), 0.0),
+                    [Nothing(1, 1)],
+                    resources,
+                )
                 before, mine = client.run_on_scheduler(usage), usage()
                 began = time.perf_counter()
                 (found,), record = run_reading(source, [Nothing(numbers, parameters)], resources)
@@ -201,7 +205,8 @@ def main() -> None:
     rows = {}
     for count in options.workers:
         each = options.seconds * count / options.partitions
-        source = SleepingRows(options.terabytes * TERABYTE, options.partitions, each)
+        total = options.terabytes * TERABYTE
+        source = SleepingRows(dense_profile(1000, 100, total=total, partitions=options.partitions), each)
         numbers, parameters = (int(megabytes * 125_000) for megabytes in (options.state, options.parameters))
         rows[f"{count:,} workers"] = measure(count, source, numbers, parameters, options.seconds)
         print(rows[f"{count:,} workers"], flush=True)
