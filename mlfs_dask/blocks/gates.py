@@ -67,6 +67,10 @@ COMPILED_VALUES = 3_000_000
 #: Multiplications and additions of products of features and labels.
 COMPILED_PRODUCTS = 300_000_000
 
+#: Values of a matrix by which sparse rows are multiplied: 4 MiB, more than the second-level cache, from which on
+#: SciPy's products wait for memory.
+CACHED_VALUES = 2**19
+
 #: Additions for tables of pairs of features; counts in the tables of all blocks, as NumPy makes a new table for every
 #: block; and counts in one table, from which NumPy's products take too much memory.
 COMPILED_ADDITIONS = 100_000_000

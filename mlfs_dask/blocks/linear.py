@@ -75,8 +75,18 @@ def group_values(profile: Profile) -> int:
 
 def grouped_scratch_bytes(profile: Profile, m: int) -> int:
     """Return the bytes of the product that `grouped_block` adds to a matrix of m rows for a group."""
-    size = m * profile.d
-    return 12 * min(size, 3 * group_values(profile)) if profile.sparse else 8 * size
+    return 0 if profile.sparse else 8 * m * profile.d
+
+
+def leaves_cache(size: int) -> bool:
+    """Return True if products of sparse rows with a matrix of `size` values are compiled: see `gates.CACHED_VALUES`."""
+    return size >= gates.CACHED_VALUES
+
+
+def _compressed(X: sp.csr_array | sp.csc_array) -> tuple[NDArray[np.int32], NDArray[np.int32], Array]:
+    """Return the arrays of a sparse matrix for the compiled kernels."""
+    indptr, indices = (each.astype(np.int32, copy=False) for each in (X.indptr, X.indices))
+    return indptr, indices, X.data.astype(np.float64, copy=False)
 
 
 def forward_block(X: Matrix, W: Array, centre: Array | None, out: NDArray[Any]) -> None:
@@ -100,6 +110,12 @@ def forward_block(X: Matrix, W: Array, centre: Array | None, out: NDArray[Any]) 
     if isinstance(X, np.ndarray):
         for part, tile in dense_tiles(X, centre):
             np.matmul(tile, W, out=out[part])
+        return
+    if leaves_cache(W.size):
+        from mlfs_dask.blocks import linear_compiled as kernels
+
+        shift = np.zeros(len(W)) if centre is None else centre
+        kernels.forward(*_compressed(X.tocsc()), np.ascontiguousarray(W), shift, out)
         return
     out[...] = X @ W
     if centre is not None:
@@ -127,6 +143,12 @@ def backward_block(X: Matrix, R: Array, centre: Array | None, into: Array) -> No
     if isinstance(X, np.ndarray):
         for part, tile in dense_tiles(X, centre):
             into += tile.T @ R[part]
+        return
+    if leaves_cache(into.size):
+        from mlfs_dask.blocks import linear_compiled as kernels
+
+        shift = np.zeros(len(into)) if centre is None else centre
+        kernels.backward(*_compressed(X.tocsc()), np.ascontiguousarray(R), shift, R.sum(axis=0), into)
         return
     into += X.T @ R
     if centre is not None:
@@ -156,10 +178,10 @@ def grouped_block(X: Matrix, Z: sp.csr_array, centre: Array | None, into: Array)
         for part, tile in dense_tiles(X, centre):
             into += Z[part].T @ tile
         return
-    product = (sp.csr_array(Z.T) @ X.astype(np.float64)).tocoo()  # Z'X with Z' as CSC would convert X
-    into[product.row, product.col] += product.data  # SciPy's product has no duplicate entries
-    if centre is not None:
-        into -= np.outer(np.asarray(Z.sum(axis=0)).ravel(), centre)
+    from mlfs_dask.blocks import linear_compiled as kernels
+
+    shift, sums = np.zeros(X.shape[1]) if centre is None else centre, np.asarray(Z.sum(axis=0)).ravel()
+    kernels.grouped(*_compressed(X.tocsc()), *_compressed(Z), shift, sums, into)
 
 
 def gram_block(X: Matrix, weights: Array | None, centre: Array | None, into: Array) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors
-from mlfs_dask.blocks.linear import group_scratch_bytes, group_values, grouped_block
+from mlfs_dask.blocks.linear import group_scratch_bytes, grouped_block, grouped_scratch_bytes
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.unknown import no_labels, with_unknown_columns
 from mlfs_dask.engine.statistic import State
@@ -70,12 +70,12 @@ class AnchorSums(RowGroups):
         return (m, d), (m,), (m, m) if q else (0, 0), (m, q)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        m, d = self.anchors.centres.shape
+        m = self.anchors.count
         # Products with a block are matrices of their own before they are added.
         labels = 16 * m * (m + self.n_labels + len(self.unknown)) if self.n_labels else 0
-        labels += 30 * profile.labels_of_row * profile.block_rows * (len(self.unknown) > 0)
-        own: int = labels + 8 * m * d + (12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 0)
-        return group_scratch_bytes(profile, 1) + self.anchors.scratch_bytes(profile) + own
+        labels += (12 + 18 * (len(self.unknown) > 0)) * profile.labels_of_row * profile.block_rows
+        own: int = labels + grouped_scratch_bytes(profile, m) + self.anchors.scratch_bytes(profile)
+        return group_scratch_bytes(profile, 1) + own
 
     def sums_of(self, state: State) -> AnchorTotals:
         return AnchorTotals(*state)

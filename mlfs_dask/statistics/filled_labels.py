@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import backward_block, group_scratch_bytes
+from mlfs_dask.blocks.linear import backward_block, group_scratch_bytes, leaves_cache
 from mlfs_dask.engine.statistic import State
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.statistics.row_loop import RowGroups
@@ -47,6 +47,10 @@ class FilledProducts(RowGroups):
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         return (len(self.centre), len(self.C) + 1), (len(self.C) + 1,)
+
+    @property
+    def compiled(self) -> bool:  # type: ignore[override]
+        return leaves_cache(len(self.centre) * (len(self.C) + 1))
 
     @property
     def result_bytes(self) -> int:

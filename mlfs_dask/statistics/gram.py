@@ -16,6 +16,9 @@ from mlfs_dask.blocks.linear import (
     forward_block,
     gram_block,
     gram_scratch_bytes,
+    group_scratch_bytes,
+    leaves_cache,
+    row_groups,
     sparse_strips,
     symmetrise,
     tile_bytes,
@@ -273,10 +276,13 @@ class NormalProduct(Statistic):
     def shapes(self) -> tuple[tuple[int, ...]]:
         return (self.P.shape,)
 
+    @property
+    def compiled(self) -> bool:  # type: ignore[override]
+        return leaves_cache(self.P.size)
+
     def scratch_bytes(self, profile: Profile) -> int:
-        rows: int = 16 * profile.block_rows * self.P.shape[1]
-        stored = 16 * profile.block_values if profile.sparse else tile_bytes()
-        return rows + self.P.nbytes + stored + profile.block_bytes * (self.label_weights is not None)
+        own = group_scratch_bytes(profile, 2 * self.P.shape[1])
+        return own + self.P.nbytes + profile.block_bytes * (self.label_weights is not None)
 
     def add(self, state: State, block: Block) -> None:
         X, centre, into = block.X, self.scaling.centre, state[0]
@@ -300,11 +306,13 @@ def add_normal_product(X: Any, centre: Array, P: Array, weights: Array | None, i
                 product *= weights[part]
             into += tile.T @ product
         return
-    product = np.empty((X.shape[0], P.shape[1]))
-    forward_block(X, P, centre, product)
-    if weights is not None:
-        product *= weights
-    backward_block(X, product, centre, into)
+    for part in row_groups(X.shape[0]):
+        rows = X[part]
+        product = np.empty((rows.shape[0], P.shape[1]))
+        forward_block(rows, P, centre, product)
+        if weights is not None:
+            product *= weights[part]
+        backward_block(rows, product, centre, into)
 
 
 def require_gram(d: int, cap: int, of: str = "", cure: str = "") -> None:

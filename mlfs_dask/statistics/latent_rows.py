@@ -163,12 +163,8 @@ class LatentRows(RowLoop):
         XW = self.forward(X)
         V = self._solve(XW, Y, Z) if self.start is None else np.maximum(Y @ self.start, 0.0)
         if self.with_normal:
-            product = np.zeros((X.shape[1], V.shape[1] + XW.shape[1]))
-            self.backward(X, np.concatenate([V, XW], axis=1), product)
-            sums.XV[...] += product[:, : V.shape[1]]
-            sums.XXW[...] += product[:, V.shape[1] :]
-        else:
-            self.backward(X, V, sums.XV)
+            self.backward(X, XW, sums.XXW)
+        self.backward(X, V, sums.XV)
         sums.V[...] += V.sum(axis=0)
         sums.VV[...] += V.T @ V
         sums.VY[...] += (Y.T @ V).T

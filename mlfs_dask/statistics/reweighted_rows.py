@@ -16,6 +16,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.linear import (
     gram_block,
     group_scratch_bytes,
+    leaves_cache,
     symmetrise,
 )
 from mlfs_dask.engine.statistic import State
@@ -96,9 +97,12 @@ class ReweightedRows(RowLoop):
     unknown: Array | None = None
     gram: bool = True
 
-    compiled = False
     Sums = WeightedSums
     scaled = ("XY", "X")
+
+    @property
+    def compiled(self) -> bool:  # type: ignore[override]
+        return leaves_cache(self.W.size)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
