@@ -254,7 +254,7 @@ class SMFS(InMemory, Loop[Fixed, At]):
         ),
     ] = 0.0001
     max_iter: MaxIter = 45
-    steps_per_pass: StepsPerPass = 40
+    steps_per_pass: StepsPerPass = 10
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the forest; 0 by default")] = None
 
@@ -520,13 +520,12 @@ class SMFS(InMemory, Loop[Fixed, At]):
     def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
         """Return Eq. 6, and its change."""
         regression, rows = at.regression, sums[0] if fixed.coupled else fixed.sums
+        if products := sums[int(fixed.coupled) :]:
+            regression.GP = products[0]
         if fixed.coupled:
-            regression.GP = sums[1] if len(sums) > 1 else None
             fit = float(rows.terms[0])
         else:
-            GP = sums[0] if sums else fixed.gram @ regression.P
-            regression.GP = GP if regression.needs_product else None
-            fit = float(np.vdot(regression.P, GP) - 2.0 * np.vdot(regression.P, at.B) + rows.terms[1])
+            fit = float(np.vdot(regression.P, regression.GP - 2.0 * at.B) + rows.terms[1])
         value = fit + fixed.recovery.alpha * _structure(rows, at.U) + regression.penalty
         change = abs(trace.objective[-1] - value) / self._scale(fixed, value) if trace.objective else 1.0
         return {"objective": value, "step": change}
@@ -559,11 +558,13 @@ class SMFS(InMemory, Loop[Fixed, At]):
         moments: RecoveredSums = fixed.sums
         if not moments.free.size:
             return None
-        dP, dU = after.regression.P - at.regression.P, after.U - at.U
+        dP, dU, GdP = (
+            new - old for new, old in zip(*((each.regression.P, each.U, each.regression.GP) for each in (after, at)))
+        )
         (weight, *_), (fitted, *w), (smoothed, *v) = moments.free
         w, v = (np.array(part) / max(whole, 1e-300) for part, whole in ((w, fitted), (v, smoothed)))
         return {
-            "XSY": w * (fitted / max(weight, 1e-300) * (fixed.gram @ dP) + fixed.recovery.alpha * (moments.ZX.T @ dU)),
+            "XSY": w * (fitted / max(weight, 1e-300) * GdP + fixed.recovery.alpha * (moments.ZX.T @ dU)),
             "ZY": w * (moments.ZX @ dP) + v * (moments.near @ dU),
         }
 

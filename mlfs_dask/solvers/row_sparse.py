@@ -78,7 +78,9 @@ def penalty(P: Array, epsilon: float, power: float = 1.0) -> float:
     return float((np.sqrt(norms**2 + epsilon**2) ** power - epsilon**power).sum())
 
 
-def solve_gram(G: Array, B: Array, beta: float, t: Array, *, start: Array | None = None) -> Step:
+def solve_gram(
+    G: Array, B: Array, beta: float, t: Array, *, start: Array | None = None, product: Array | None = None
+) -> Step:
     """Return (G + β diag(1/t))⁻¹ B by a factorisation; rows of t = 0 are zero.
 
     As rows of P go to zero, so do their t and their coupling with the others. Where most rows are such weak ones, only
@@ -94,6 +96,8 @@ def solve_gram(G: Array, B: Array, beta: float, t: Array, *, start: Array | None
     t : float64 array, shape (d,)
     start : float64 array, shape (d, c), optional
         The last P, from which the alternation starts.
+    product : float64 array, shape (d, c), optional
+        G times it.
 
     Examples
     --------
@@ -107,7 +111,7 @@ def solve_gram(G: Array, B: Array, beta: float, t: Array, *, start: Array | None
         order = np.argsort(strength, kind="stable")
         weak = order[np.cumsum(strength[order]) <= _WEAK]
         if 2 * len(weak) > len(t):
-            P = _solve_strong(G, B, beta, root, np.sort(weak), start)
+            P = _solve_strong(G, B, beta, root, np.sort(weak), start, product)
             if P is not None:
                 return Step(P, 0, 0.0)
     return Step(root[:, np.newaxis] * _factorised(G, beta, root)(root[:, np.newaxis] * B), 0, 0.0)
@@ -192,7 +196,13 @@ def _cholesky_factor(M: Array) -> tuple[Array, bool] | None:
 
 
 def _solve_strong(
-    G: Array, B: Array, beta: float, root: Array, weak: NDArray[np.intp], start: Array | None
+    G: Array,
+    B: Array,
+    beta: float,
+    root: Array,
+    weak: NDArray[np.intp],
+    start: Array | None,
+    product: Array | None,
 ) -> Array | None:
     """Return the solution by alternating strong rows (factorised) and weak ones (fixed-point step); None if that
     fails.
@@ -204,19 +214,19 @@ def _solve_strong(
     column = root[strong, np.newaxis]
     factor = root[weak, np.newaxis] ** 2 / beta
     P = np.zeros_like(B) if start is None else start.copy()
-    change = np.inf
+    product, change = G @ P if product is None else product.copy(), np.inf
     for _ in range(_TURNS):
-        product = G @ P
         new = column * inverse(column * (B[strong] - product[strong] + square @ P[strong]))
         product += across @ (new - P[strong])
         P[strong] = new
         rest = factor * (B[weak] - product[weak])
         before, change = change, float(np.linalg.norm(rest - P[weak]))
         P[weak] = rest
-        if change <= _SETTLED * float(np.linalg.norm(rest)):
+        if _WEAK * change <= _SETTLED * float(np.linalg.norm(rest)):  # the next change is smaller by _WEAK or more
             return P
         if change > 0.5 * before:
             break
+        product = G @ P
     return None
 
 

@@ -60,7 +60,7 @@ class RowSparseRegression:
     ----------
     P : float64 array, shape (d, q)
     GP : float64 array, shape (d, q), or None
-        G P, which the caller sets after an update where `needs_product`.
+        G P, which the caller sets after an update where `needs_product`; with G it follows from the P-step.
     beta, critical, epsilon : float
         The least β at which P is 0 for the last B, and ε of `row_sparse`.
     """
@@ -87,7 +87,7 @@ class RowSparseRegression:
         self._diagonal = diagonal
         self._normal = normal
         self.P: Array = np.zeros((d, q))
-        self.GP: Array | None = None
+        self.GP: Array | None = None if gram is None else np.zeros((d, q))
         self.epsilon, self.tol = 0.0, FEATURE_TOL
         self._t: Array = np.full(d, 2.0 * np.sqrt(q))
         rows: dict[str, Any] = {}
@@ -138,6 +138,8 @@ class RowSparseRegression:
             step = self._solve(B)  # Eq. 10
             moved = float(np.linalg.norm(step.P - self.P))
             self.P = step.P
+            if self._gram is not None:
+                self.GP = B - (self.beta / self._t)[:, np.newaxis] * self.P
             steps += step.steps
             self.epsilon = self.epsilon or row_sparse.smoothing(self.P)
             self._t = row_sparse.weights(self.P, self.epsilon)  # Eq. 9
@@ -147,7 +149,7 @@ class RowSparseRegression:
 
     def _solve(self, B: Array) -> row_sparse.Step:
         if self._gram is not None:
-            return row_sparse.solve_gram(self._gram, B, self.beta, self._t, start=self.P)
+            return row_sparse.solve_gram(self._gram, B, self.beta, self._t, start=self.P, product=self.GP)
         assert self._normal is not None
         assert self._diagonal is not None
         return row_sparse.solve_products(
@@ -183,9 +185,9 @@ class RowSparseRegression:
     def state(self) -> dict[str, NDArray[Any]]:
         """Return arrays to resume from."""
         arrays = {name: np.asarray(getattr(self, name)) for name in NUMBERS}
-        arrays["P"] = self.P
+        arrays |= {"P": self.P} if self.GP is None else {"P": self.P, "GP": self.GP}
         if self._working is not None and self.GP is not None:
             working = self._working
-            arrays |= {"GP": self.GP, "rows": working.rows, "inactive": working.inactive}
+            arrays |= {"rows": working.rows, "inactive": working.inactive}
             arrays["violation"] = np.asarray(working.violation)
         return arrays
