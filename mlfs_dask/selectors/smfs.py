@@ -558,9 +558,8 @@ class SMFS(InMemory, Loop[Fixed, At]):
         moments: RecoveredSums = fixed.sums
         if not moments.free.size:
             return None
-        dP, dU, GdP = (
-            new - old for new, old in zip(*((each.regression.P, each.U, each.regression.GP) for each in (after, at)))
-        )
+        dP, dU = after.regression.P - at.regression.P, after.U - at.U
+        GdP = after.regression.GP - at.regression.GP
         (weight, *_), (fitted, *w), (smoothed, *v) = moments.free
         w, v = (np.array(part) / max(whole, 1e-300) for part, whole in ((w, fitted), (v, smoothed)))
         return {
