@@ -28,6 +28,9 @@ LANE_CODES = 16
 #: Largest number of codes of a feature; a code is one byte.
 MAX_CODES = 256
 
+#: Counts of a run of positions with all frequent labels, which stay in the second-level cache.
+FREQUENT_COUNTS = 2**17
+
 #: Temporary bytes for a count by position in NumPy.
 STRIP_COUNT_BYTES = 28
 
@@ -284,7 +287,12 @@ class BlockCoder:
 
 
 def slots_of_rows(
-    Y: sp.csr_array, slot_of_label: NDArray[np.int64], p: int, *, compiled: bool
+    Y: sp.csr_array,
+    slot_of_label: NDArray[np.int64],
+    slot_of_unknown: NDArray[np.int64],
+    p: int,
+    *,
+    compiled: bool,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the ascending rows with each of the counted labels: offsets (p + 1,) of the slots, and the rows.
 
@@ -293,6 +301,8 @@ def slots_of_rows(
     Y : csr_array, shape (rows, q)
     slot_of_label : int64 array, shape (q,)
         Slot 0..p-1 of each counted label, -1 for other labels.
+    slot_of_unknown : int64 array, shape (q,)
+        Slot of the rows in which each label is unknown, -1 where these are not counted.
     p : int
     compiled : bool
     """
@@ -300,11 +310,12 @@ def slots_of_rows(
         from mlfs_dask.blocks.counts_compiled import list_slots
 
         ptr, listed = np.zeros(p + 1, dtype=np.int32), np.empty(Y.nnz, dtype=np.int32)
-        list_slots(Y.indptr, Y.indices, Y.data, slot_of_label, ptr, listed)
+        list_slots(Y.indptr, Y.indices, Y.data, slot_of_label, slot_of_unknown, ptr, listed)
         return ptr, listed[: ptr[-1]]
     rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
-    slots = slot_of_label[Y.indices]
-    counted = (slots >= 0) & (Y.data > 0)
+    slots, negative = slot_of_label[Y.indices], Y.data < 0
+    slots[negative] = slot_of_unknown[Y.indices[negative]]
+    counted = slots >= 0
     slots, rows = slots[counted], rows[counted]
     order = np.argsort(slots, kind="stable")
     ptr = np.concatenate(([0], np.cumsum(np.bincount(slots, minlength=p))))
@@ -312,7 +323,13 @@ def slots_of_rows(
 
 
 def count_block(
-    coder: BlockCoder, block: Block, slot_of_label: NDArray[np.int64], table: CountTable, *, compiled: bool
+    coder: BlockCoder,
+    block: Block,
+    slot_of_label: NDArray[np.int64],
+    slot_of_unknown: NDArray[np.int64],
+    table: CountTable,
+    *,
+    compiled: bool,
 ) -> NDArray[Any]:
     """Add one block to `table`, in place.
 
@@ -320,7 +337,8 @@ def count_block(
     ----------
     coder : BlockCoder
     block : Block
-    slot_of_label : int64 array, shape (q,)
+    slot_of_label, slot_of_unknown : int64 array, shape (q,)
+        As of `slots_of_rows`.
     table : CountTable
     compiled : bool
         Use the compiled loops; the counts are equal either way.
@@ -332,9 +350,10 @@ def count_block(
     """
     lanes, lane_marginal, by_position, marginal = table
     X, p = block.X, by_position.shape[0]
-    slot_ptr, slot_rows = slots_of_rows(block.Y, slot_of_label, p, compiled=compiled and block.weights is None)
+    compiled = compiled and block.weights is None
+    slot_ptr, slot_rows = slots_of_rows(block.Y, slot_of_label, slot_of_unknown, p, compiled=compiled)
     positives: NDArray[np.int64] = np.diff(slot_ptr).astype(np.int64)
-    if compiled and block.weights is None:
+    if compiled:
         from mlfs_dask.blocks.counts_compiled import count_lanes, count_positions
 
         if lanes.shape[1]:
@@ -342,7 +361,8 @@ def count_block(
             count_lanes(X, coder.layout.first, edges, *coder.missing_columns, slot_ptr, slot_rows, lanes, lane_marginal)
         if by_position.shape[1]:
             indptr, positions = _positions(coder, X, compiled=True)
-            count_positions(indptr, positions, slot_ptr, slot_rows, by_position, marginal)
+            slots = _count_frequent(indptr, positions, slot_ptr, slot_rows, by_position)
+            count_positions(indptr, positions, slot_ptr, slot_rows, slots, by_position, marginal)
         return positives
     entries = np.ones(len(slot_rows)) if block.weights is None else block.weights[slot_rows]
     have = sp.csr_array((entries, slot_rows, slot_ptr), shape=(p, X.shape[0]))
@@ -355,6 +375,28 @@ def count_block(
         _add_in_strips(have.astype(np.int64), coded, by_position)
         marginal += np.bincount(coded.indices, minlength=len(marginal)).astype(marginal.dtype)
     return positives
+
+
+def _count_frequent(
+    indptr: NDArray[Any],
+    positions: NDArray[np.int32],
+    slot_ptr: NDArray[np.int32],
+    slot_rows: NDArray[np.int32],
+    table: NDArray[Any],
+) -> NDArray[np.int64]:
+    """Add a block to the table of frequent labels where these are many; return the slots of the other labels."""
+    from mlfs_dask.blocks.counts_compiled import FREQUENT, count_frequent
+
+    n, size = len(indptr) - 1, np.diff(slot_ptr).astype(np.int64)
+    frequent = np.flatnonzero(size * FREQUENT > n)
+    if size[frequent].sum() <= FREQUENT * n:
+        return np.arange(len(size))
+    run = 2 ** int(np.clip(np.log2(FREQUENT_COUNTS / len(frequent)), 6, 16))
+    order = np.empty(len(positions), np.uint16), np.empty(len(positions), np.int32)
+    scratch = *order, np.zeros((n, len(frequent)), np.uint8), np.empty((run, len(frequent)), np.uint16)
+    ptr = np.zeros(table.shape[1] // run + 2, np.int64)
+    count_frequent(indptr, positions, slot_ptr, slot_rows, frequent, ptr, *scratch, table)
+    return np.flatnonzero(size * FREQUENT <= n)
 
 
 def _count_weights(coder: BlockCoder, X: Matrix, labels: sp.csr_array, weights: Array, table: CountTable) -> Array:

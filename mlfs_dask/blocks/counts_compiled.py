@@ -3,7 +3,9 @@
 Dense rows are converted to codes in tiles of bytes that stay in the second-level cache. The rows of a tile are then
 visited label by label: `code == v` is added into byte lanes, one lane per feature, which the compiler turns into vector
 instructions, and the lanes are flushed before they overflow. Work is proportional to rows times features times labels
-per row. No kernel uses Python objects; all release the GIL.
+per row, but for frequent labels, such as the rows in which a label is unknown: of dense tiles, 64 rows of a feature are
+one word then, whose bits in the rows of a label are counted together; of sparse blocks, the values of a run of
+positions are visited together, each adding its row of label marks. No kernel uses Python objects; all release the GIL.
 """
 
 from __future__ import annotations
@@ -18,6 +20,10 @@ TILE_ROWS = 512
 TILE_FEATURES = 1024
 
 _LANE_ROWS = 252  # a byte lane counts up to 255; a multiple of four
+
+#: Frequent labels have one row in so many, at least; they are counted together if they have as many labels a row on
+#: average, which pays for the words or the marks.
+FREQUENT = 4
 
 
 @njit()
@@ -35,6 +41,9 @@ def count_lanes(  # type: ignore[no-untyped-def]
     slots = lanes.shape[0]
     codes = np.empty((TILE_ROWS, TILE_FEATURES), np.uint8)
     lane = np.empty(TILE_FEATURES, np.uint8)
+    bits = np.empty((TILE_ROWS // 64, TILE_FEATURES), np.uint64)
+    mask = np.empty(TILE_ROWS // 64, np.uint64)
+    ends = np.empty(slots, np.int64)
     for f0 in range(0, width, TILE_FEATURES):
         w = min(TILE_FEATURES, width - f0)
         next_row = slot_ptr[:-1].copy()
@@ -71,17 +80,66 @@ def count_lanes(  # type: ignore[no-untyped-def]
                     _add_all(codes, start, min(start + _LANE_ROWS, m), np.uint8(v), lane[:w])
                     for j in range(w):
                         total[j] += lane[j]
+            frequent = 0
             for s in range(slots):
-                begin = end = next_row[s]
+                end = next_row[s]
                 while end < slot_ptr[s + 1] and slot_rows[end] < r0 + m:
                     end += 1
-                next_row[s] = end
-                for v in range(1, n_edges + 1):
+                ends[s] = end
+                if (end - next_row[s]) * FREQUENT > m:
+                    frequent += end - next_row[s]
+            for v in range(1, n_edges + 1):
+                if frequent > FREQUENT * m:
+                    _pack_code(codes, m, w, np.uint8(v), bits)
+                for s in range(slots):
+                    begin, end = next_row[s], ends[s]
                     total = lanes[s, v - 1, f0 : f0 + w]
+                    if frequent > FREQUENT * m and (end - begin) * FREQUENT > m:
+                        for word in range(mask.size):
+                            mask[word] = np.uint64(0)
+                        for i in range(begin, end):
+                            r = slot_rows[i] - r0
+                            mask[r >> 6] |= np.uint64(1) << np.uint64(r & 63)
+                        _add_words(bits, mask, total)
+                        continue
                     for start in range(begin, end, _LANE_ROWS):
                         _add_listed(codes, r0, slot_rows[start : min(start + _LANE_ROWS, end)], np.uint8(v), lane[:w])
                         for j in range(w):
                             total[j] += lane[j]
+            for s in range(slots):
+                next_row[s] = ends[s]
+
+
+@njit()
+def _pack_code(codes, rows, w, v, bits):  # type: ignore[no-untyped-def] # pragma: no cover - compiled
+    """Set bit r of column j in `bits` (words, TILE_FEATURES) where row r of the tile has code v in column j < w."""
+    for word in range(bits.shape[0]):
+        packed = bits[word, :w]
+        for j in range(w):
+            packed[j] = np.uint64(0)
+        for r in range(64 * word, min(64 * word + 64, rows)):
+            code, shift = codes[r], np.uint64(r & 63)
+            for j in range(w):
+                packed[j] |= np.uint64(code[j] == v) << shift
+
+
+@njit(inline="always")
+def _ones(x):  # type: ignore[no-untyped-def] # pragma: no cover - compiled
+    # The compiler knows this form, and makes one instruction of it where the processor has that.
+    x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return (x * np.uint64(0x0101010101010101)) >> np.uint64(56)
+
+
+@njit()
+def _add_words(bits, mask, total):  # type: ignore[no-untyped-def] # pragma: no cover - compiled
+    for word in range(0, mask.size, 4):
+        m0, m1, m2, m3 = mask[word], mask[word + 1], mask[word + 2], mask[word + 3]
+        a, b, c, d = bits[word], bits[word + 1], bits[word + 2], bits[word + 3]
+        for j in range(total.size):
+            ones = (_ones(a[j] & m0) + _ones(b[j] & m1)) + (_ones(c[j] & m2) + _ones(d[j] & m3))
+            total[j] += np.int32(ones)
 
 
 @njit(inline="always")
@@ -196,29 +254,31 @@ def one_edge_positions(  # type: ignore[no-untyped-def]
 
 @njit()
 def list_slots(  # type: ignore[no-untyped-def]
-    indptr, indices, signs, slot_of_label, ptr, rows
+    indptr, indices, signs, slot_of_label, slot_of_unknown, ptr, rows
 ):  # pragma: no cover - compiled
-    """List the ascending rows of every counted label: `ptr` (p + 1,), and the first ptr[p] entries of `rows`."""
+    """List the ascending rows of every counted label, and those in which it is unknown: `ptr` (p + 1,), and the first
+    ptr[p] entries of `rows`.
+    """
     for s in range(indices.size):
-        slot = slot_of_label[indices[s]]
-        if slot >= 0 and signs[s] > 0:
+        slot = slot_of_label[indices[s]] if signs[s] > 0 else slot_of_unknown[indices[s]]
+        if slot >= 0:
             ptr[slot + 1] += 1
     for slot in range(1, ptr.size):
         ptr[slot] += ptr[slot - 1]
     place = ptr[:-1].copy()
     for r in range(indptr.size - 1):
         for s in range(indptr[r], indptr[r + 1]):
-            slot = slot_of_label[indices[s]]
-            if slot >= 0 and signs[s] > 0:
+            slot = slot_of_label[indices[s]] if signs[s] > 0 else slot_of_unknown[indices[s]]
+            if slot >= 0:
                 rows[place[slot]] = r
                 place[slot] += 1
 
 
 @njit()
 def count_positions(  # type: ignore[no-untyped-def]
-    indptr, positions, slot_ptr, slot_rows, table, marginal
+    indptr, positions, slot_ptr, slot_rows, slots, table, marginal
 ):  # pragma: no cover - compiled
-    """Add one to `table` (p, P) at every position of every row with the label, and to `marginal` (P,).
+    """Add one to `table` (p, P) at every position of every row with a label of `slots`, and to `marginal` (P,).
 
     Label by label, so that the randomly accessed row of the table stays in the second-level cache.
     """
@@ -226,14 +286,62 @@ def count_positions(  # type: ignore[no-untyped-def]
         p = positions[k]
         if p >= 0:
             marginal[p] += 1
-    for s in range(table.shape[0]):
-        row = table[s]
-        for i in range(slot_ptr[s], slot_ptr[s + 1]):
+    for slot in slots:
+        row = table[slot]
+        for i in range(slot_ptr[slot], slot_ptr[slot + 1]):
             r = slot_rows[i]
             for k in range(indptr[r], indptr[r + 1]):
                 p = positions[k]
                 if p >= 0:
                     row[p] += 1
+
+
+@njit()
+def count_frequent(  # type: ignore[no-untyped-def]
+    indptr, positions, slot_ptr, slot_rows, slots, ptr, within, row, marks, sums, table
+):  # pragma: no cover - compiled
+    """Add to `table` (p, P) as `count_positions` does, to some labels together: run of positions by run.
+
+    Parameters: slots (s,); ptr, zeros for the runs and one more; within (nonzeros,), uint16, and row (nonzeros,), for
+    the values in the order of runs; marks (rows, s) of zeros; sums (positions of a run, s), uint16.
+    """
+    run, n_slots = sums.shape
+    for s in range(n_slots):
+        for i in range(slot_ptr[slots[s]], slot_ptr[slots[s] + 1]):
+            marks[slot_rows[i], s] = 1
+    shift = 0
+    while run >> shift > 1:
+        shift += 1
+    for k in range(positions.size):
+        if positions[k] >= 0:
+            ptr[(positions[k] >> shift) + 1] += 1
+    for b in range(1, ptr.size):
+        ptr[b] += ptr[b - 1]
+    for r in range(indptr.size - 1):
+        for k in range(indptr[r], indptr[r + 1]):
+            p = positions[k]
+            if p >= 0:
+                i = ptr[p >> shift]
+                ptr[p >> shift] = i + 1
+                within[i] = p & (run - 1)
+                row[i] = r
+    begin = 0
+    for b in range(ptr.size - 1):
+        first = b * run
+        w = min(run, table.shape[1] - first)
+        for start in range(begin, ptr[b], 65535):  # which no sum exceeds
+            for j in range(w):
+                for s in range(n_slots):
+                    sums[j, s] = 0
+            for i in range(start, min(start + 65535, ptr[b])):
+                into, mark = sums[within[i]], marks[row[i]]
+                for s in range(n_slots):
+                    into[s] += mark[s]
+            for s in range(n_slots):
+                total = table[slots[s], first : first + w]
+                for j in range(w):
+                    total[j] += sums[j, s]
+        begin = ptr[b]
 
 
 @njit()

@@ -18,7 +18,6 @@ from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks import gates
@@ -127,6 +126,14 @@ class ContingencyCounts(Statistic):
         marks[slots[self.unknown[counted]]] = self.slot_of_label[q:][counted]
         return marks
 
+    @cached_property
+    def slot_of_unknown(self) -> NDArray[np.int64]:
+        """Slot of the rows in which each label is unknown, shape (q,); -1 where these are not counted."""
+        q = len(self.slot_of_label) - len(self.unknown)
+        slots = np.full(q, -1)
+        slots[self.unknown] = self.slot_of_label[q:]
+        return slots
+
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of a count."""
@@ -201,13 +208,14 @@ class ContingencyCounts(Statistic):
 
     def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
         labels = 40 * profile.labels_of_row * profile.block_rows
-        labels += labels * (len(self.unknown) > 0)
         if not self.compiled and by_position:
             positions = width * max(1, int(self.book.n_codes.max()) - 1)
             labels += STRIP_COUNT_BYTES * min(gates.VALUES_AT_ONCE, self.p * positions)
         if self.sparse:
-            # One position (int32) per stored value; the products of the small path need more.
-            return labels + profile.block_values * (4 if self.compiled else 60)
+            # One position (int32) per stored value; of frequent labels, its place in the order of runs, too, and marks
+            # of rows. The products of the small path need more.
+            frequent = 6 * profile.block_values * (profile.labels_of_row > 1)
+            return labels + (4 * profile.block_values + frequent if self.compiled else 60 * profile.block_values)
         lanes = 0 if self.compiled else 3 * 8 * profile.block_rows * width
         return labels + lanes + 20 * profile.block_rows * by_position
 
@@ -238,13 +246,9 @@ class ContingencyCounts(Statistic):
 
     def add(self, state: State, block: Block) -> None:
         *table, positives, rows = state
-        block = block._replace(Y=self.columns_of(block.Y))
-        positives += count_block(self.coder, block, self.slot_of_label, tuple(table), compiled=self.compiled)
+        slots = self.slot_of_label, self.slot_of_unknown
+        positives += count_block(self.coder, block, *slots, tuple(table), compiled=self.compiled)
         rows += block.X.shape[0] if block.weights is None else block.weights.sum()
-
-    def columns_of(self, Y: sp.csr_array) -> sp.csr_array:
-        """Return the counted label columns: the labels, and the labels of rows in which one is unknown."""
-        return with_unknown_columns(Y, self.unknown) if len(self.unknown) else Y
 
     def split(self, state: State, pieces: int) -> list[State]:
         """Return the tables of `pieces` runs of features, copied; each has all labels' positive rows."""
@@ -502,8 +506,9 @@ class PairCountScores(CountScores):
         marks[self.unknown] = self.n_labels + np.arange(len(self.unknown))
         return marks
 
-    def columns_of(self, Y: sp.csr_array) -> sp.csr_array:
-        return with_label_pairs(super().columns_of(Y), self.paired)
+    def add(self, state: State, block: Block) -> None:
+        Y = with_label_pairs(with_unknown_columns(block.Y, self.unknown), self.paired)
+        super().add(state, block._replace(Y=Y))
 
     def terms(self, counts: Counts) -> Counts:
         return counts

@@ -43,7 +43,7 @@ def full_table(codes_of, X, Y, slots, *, first=0, last=None, compiled, cuts=(), 
     table = empty_table(layout, p, np.dtype(dtype))
     bounds = [0, *sorted(cuts), X.shape[0]]
     for a, b in itertools.pairwise(bounds):
-        count_block(coder, Block(a, X[a:b], Y[a:b]), slots, table, compiled=compiled)
+        count_block(coder, Block(a, X[a:b], Y[a:b]), slots, np.full(len(slots), -1), table, compiled=compiled)
     n_codes = int(codes_of.n_codes[first:last].max())
     positives = np.zeros(p, dtype=np.int64)
     counted = slots >= 0
@@ -154,7 +154,7 @@ def test_counts_beyond_int32_have_room():
     coder = BlockCoder(book([[0.5]]), layout)
     Y = sp.csr_array(np.ones((1, 1), dtype=np.int8))
     for compiled in (False, True):
-        count_block(coder, Block(0, np.ones((1, 1)), Y), np.array([0]), table, compiled=compiled)
+        count_block(coder, Block(0, np.ones((1, 1)), Y), np.array([0]), np.array([-1]), table, compiled=compiled)
     assert table[0].tolist() == [[[2**31 + 2]]]
 
 
@@ -168,6 +168,33 @@ def test_more_rows_than_a_lane_holds_and_more_features_than_a_tile(form, compile
     joint, marginal = full_table(book([[0.5]] * 2500), form(X), Y, np.array([0, 1, 2]), compiled=compiled)
     assert np.array_equal(marginal[1], X.sum(axis=0))
     assert np.array_equal(joint[1], Y.T.toarray().astype(int) @ (X > 0))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("edges", [[0.5], [0.5, 1.5]])
+def test_rows_in_which_labels_are_unknown_are_counted_beside_those_with_a_label(form, compiled, edges):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 3, (700, 1100)).astype(np.float32)
+    Y = rng.choice(np.array([-1, 0, 1], np.int8), (700, 20), p=[0.4, 0.5, 0.1])
+    coder = BlockCoder(
+        book([edges] * 1100), layout_counts(book([edges] * 1100), 0, 1100, sparse=form is not np.asarray)
+    )
+    table = empty_table(coder.layout, 35, np.dtype(np.int32))
+    unknown = np.where(np.arange(20) < 5, -1, 15 + np.arange(20))  # of 15 labels: 6 of a row are many
+    block = Block(0, form(X), sp.csr_array(Y))
+    positives = count_block(coder, block, np.arange(20), unknown, table, compiled=compiled)
+    has = np.concatenate([Y.T == 1, Y.T[5:] == -1]).astype(int)
+    assert np.array_equal(positives, has.sum(axis=1))
+    joint, _ = code_planes(coder.layout, table, slice(0, 1100), len(edges) + 1, positives, 700, compiled=compiled)
+    for code in range(len(edges) + 1):
+        assert np.array_equal(joint[code], has @ (np.digitize(X, edges) == code))
+
+
+def test_frequent_labels_have_counts_beyond_16_bits():
+    X, Y = sp.csr_array(np.ones((70_000, 1), np.int8)), sp.csr_array(np.ones((70_000, 5), np.int8))
+    joint, _ = full_table(book([[0.5]]), X, Y, np.arange(5), compiled=True)
+    assert (joint[1] == 70_000).all()
 
 
 # ---------------------------------------------------------------- what is made of counts
