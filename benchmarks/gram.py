@@ -7,8 +7,9 @@
 of its own: the default of `gram_cap` is from there. `readings` fits real sets ($MLFS_DATA, as in real_sets.py) both
 ways and counts: what plans call typical is from there. `predicted` fits real sets, and planted rows, with predicted
 sums between passes and without (`steps_per_pass=1`, `stop="objective"`), and prints passes of the loop, the objective
-relative to that without, agreement of the rankings, and average precision. All with anchors. Results are printed and
-written to benchmarks/results/iterative/NAME.json with the versions and the machine.
+relative to that without and the pass that reaches it, agreement of the rankings, and average precision; of `uafs-bh`
+also the agreement with the ranking at the end of the loop without (`tol=1e-7`). All with anchors. Results are
+printed and written to benchmarks/results/iterative/NAME.json with the versions and the machine.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ DESCRIPTIONS = {
     "cap": f"{ROWS:,} rows, {LABELS} labels; sparse rows have 75 nonzeros. In process, a fit of a fresh process each; "
     "access-mfs makes 10 iterations. Not formed means for smfs: of all features but one, or of 2,048 at a time",
     "predicted": "Passes of the loop with predicted sums and without, objective and rankings relative to these. "
-    "Labels: mfsir all, smfs 30 % of the entries, access-mfs 30 % of the rows. Precision by 10 nearest rows, 3 folds",
+    "Labels: smfs 30 % of the entries, access-mfs 30 % of the rows, others all. Precision by 10 nearest rows, 3 folds",
     "readings": "Readings of X until the loop ends, the defaults with anchors. Rows or entries: 30 % of the rows, or "
     "of all entries, are known",
 }
@@ -119,6 +120,9 @@ def readings(options: argparse.Namespace) -> None:
     finish(options, "readings", rows)
 
 
+#: Methods with predicted sums, and what lets a loop without go on to its end.
+PREDICTED, END = (*METHODS, "smlfs", "uafs-bh"), {"tol": 1e-7, "max_iter": 400}
+
 #: Rows of the planted set of `predicted`.
 PLANTED = "planted", 20_000
 
@@ -130,16 +134,21 @@ def predicted(options: argparse.Namespace) -> None:
         k = max(1, X.shape[1] // 5)
         for method in options.methods:
             labels = list(states(method, Y).values())[-1]  # smfs: entries, access-mfs: rows
-            found = {}
-            for way, parameters in (("before", {"steps_per_pass": 1, "stop": "objective"}), ("now", {})):
-                selector = get_estimator(method)(k, graph="anchors", random_state=0, **parameters)
+            found, before = {}, {"steps_per_pass": 1, "stop": "objective"}
+            ways: dict[str, dict[str, Any]] = {"before": before, "now": {}}
+            if method == "uafs-bh":
+                ways["end"] = before | END
+            for way, parameters in ways.items():
+                graph = {"graph": "anchors"} if method in METHODS else {}
+                selector = get_estimator(method)(k, random_state=0, **graph, **parameters)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     started = time.process_time()
                     selector.fit(csr_array(X) if np.mean(X != 0) < 0.3 else X, labels)
                 found[way] = selector, time.process_time() - started
-            before, now = (each.report_ for each, _ in found.values())
+            before, now, *_ = (each.report_ for each, _ in found.values())
             scores = [each.scores_ for each, _ in found.values()]
+            reached = (i + 1 for i, value in enumerate(now.objective) if value <= before.objective[-1])
             best = [set(np.argsort(-each, kind="stable")[:k]) for each in scores]
             label = f"{method}, {name}"
             rows[label] = {
@@ -148,15 +157,24 @@ def predicted(options: argparse.Namespace) -> None:
                 "steps": 1 + int(sum(now.extra.get("steps", []))),
                 "rises": int(sum(now.extra.get("rose", []))),
                 "objective": now.objective[-1] / before.objective[-1] - 1.0,
-                "spearman": float(spearmanr(*scores).statistic),
+                "passes_to_objective_before": next(reached, None),
+                "spearman": agreement(*scores[:2]),
                 "best_fifth": len(best[0] & best[1]) / k,
                 "precision_before": precision(X, Y, scores[0]),
                 "precision": precision(X, Y, scores[1]),
                 "cpu_seconds_before": found["before"][1],
                 "cpu_seconds": found["now"][1],
             }
+            if "end" in found:
+                rows[label]["spearman_to_end_before"] = agreement(scores[0], scores[2])
+                rows[label]["spearman_to_end"] = agreement(scores[1], scores[2])
             print(f"  {label}: {brief(rows[label])}", flush=True)
     finish(options, "predicted", rows)
+
+
+def agreement(scores: np.ndarray, others: np.ndarray) -> float:
+    """Spearman's correlation of two rankings."""
+    return float(spearmanr(scores, others).statistic)
 
 
 def arrays_of(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -206,7 +224,7 @@ def states(method: str, Y: np.ndarray) -> dict[str, np.ndarray]:
         "mfsir": {"all": Y},
         "smfs": {"rows": rows, "entries": entries},
         "access-mfs": {"all": Y, "rows": rows},
-    }[method]
+    }.get(method, {"all": Y})
 
 
 def finish(options: argparse.Namespace, name: str, rows: dict[str, dict[str, Any]]) -> None:
@@ -230,11 +248,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=benchmarks)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks"))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--methods", nargs="+", choices=PREDICTED, help="default: all")
     parser.add_argument("--features", nargs="+", type=int, default=FEATURES, help="of `cap`")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=QUICK, help="of `readings` and `predicted`")
     parser.add_argument("--results", type=Path, default=KEPT, help="where NAME.json is written")
     parser.set_defaults(clean=False)
     arguments = parser.parse_args()
+    arguments.methods = arguments.methods or (PREDICTED if arguments.name == "predicted" else METHODS)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     benchmarks[arguments.name](arguments)

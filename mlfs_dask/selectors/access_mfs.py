@@ -329,8 +329,9 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
     # Where X'X is not formed, the space of W with X'X times it, and the sketch of X'X.
     workspace = "2 d q + 2 m d + 2 g g + 14 u q + 4 u r"
 
-    def _typical_readings(self, profile: Profile) -> tuple[int, int]:
-        return TYPICAL_PASSES if profile.d <= self.gram_cap else super()._typical_readings(profile)
+    def iterations_on(self, profile: Profile) -> tuple[int, int]:
+        predicts = profile.d <= self.gram_cap and not self._holds_rows(profile.n)
+        return TYPICAL_PASSES if predicts else TYPICAL_ITERATIONS
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         d, q, m, has_gram = profile.d, profile.q, len(at.U), len(fixed.gram) > 0

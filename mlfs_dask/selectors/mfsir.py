@@ -263,8 +263,9 @@ class MFSIR(InMemory, Loop[Fixed, At]):
             statistics["gram"] = Gram(profile.d)
         return statistics
 
-    def _typical_readings(self, profile: Profile) -> tuple[int, int]:
-        return TYPICAL_PASSES if self.steps_per_pass > 1 else super()._typical_readings(profile)
+    def iterations_on(self, profile: Profile) -> tuple[int, int]:
+        predicts = self.steps_per_pass > 1 and not self._holds_rows(profile.n)
+        return TYPICAL_PASSES if predicts else TYPICAL_ITERATIONS
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         d, m, has_gram = profile.d, len(fixed.centres), len(fixed.gram) > 0

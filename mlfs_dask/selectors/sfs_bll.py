@@ -88,7 +88,10 @@ class SFSBLL(InMemory, GraphRegression):
     and 1; it fits W to codes and codes to predictions that are not the same, and with all its weights 1 every label
     becomes 0. That program is the published form, in memory. Even at the minimum few unknown labels are 1, for
     small targets are cheap: by default a label has such a share of its unknown entries as of its known ones, by
-    thresholds of the rows among which anchors are placed; the objective may rise by what moves them. There is an
+    thresholds of the rows among which anchors are placed. The objective may rise a little: thresholds move, and
+    labels of a row, whose weights start at 1 in every pass, may end in another of its minima. Sums are not
+    predicted between passes: X'SX and X'SF change with the weight 1/√(‖r‖² + e²) of every row, which is no function
+    of sums, and labels jump. There is an
     intercept, and γ is relative to the least weight at which W = 0. The program's own settings are kappa=100,
     gamma=0.1, tol=0 and max_iter=20; with them the published form is equal to it on emotions to 12 digits.
 

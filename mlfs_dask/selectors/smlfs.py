@@ -71,11 +71,11 @@ class SMLFS(Loop[Fixed, At]):
     Passes over X: one for moments and sums, and one per iteration, in which the quadratic that touches the loss
     from above is moved to the last W; no iteration raises the objective. Up to `steps_per_pass` moves are made
     between two passes, for which p(1 − p) of a row, the second derivative of its loss, is taken to be the mean
-    over the rows, label by label: on nine sets the objective of one move a pass is reached after 2 to 9 passes in
-    place of 4 to 38. More than `gram_cap` features are refused. Features are standardised over all rows. Rows with
-    an unknown label (-1) have a part in the graph of the features alone. γ counts relative to the least at which W
-    = 0 for p = 1. For p < 1 there are many minima, and
-    the loop begins with the solution for p = 1.
+    over the rows, label by label: on ten sets the objective of one move a pass is reached after 2 to 9 passes in
+    place of 4 to 31 (`benchmarks/gram.py predicted`). More than `gram_cap` features are refused. Features are
+    standardised over all rows. Rows with an unknown label (-1) have a part in the graph of the features alone. γ
+    counts relative to the least at which W = 0 for p = 1. For p < 1 there are many minima, and the loop begins with
+    the solution for p = 1.
 
     References
     ----------
@@ -115,7 +115,7 @@ class SMLFS(Loop[Fixed, At]):
     predicts = LogisticSums
     supervision = "semi-supervised: rows with unknown labels have a part in the graph of the features"
     unknown_entry = "makes its row unlabelled, which counts in the graph at most"
-    typical_iterations = 4, 20
+    typical_iterations = 3, 15
     passes = "1 + 1 an iteration"
     memory = "worker: 8 bytes * (2 d² + 2 q d); driver: 8 bytes * (4 d² + 12 q d)"
 

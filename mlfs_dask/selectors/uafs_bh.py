@@ -77,10 +77,10 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
     iteration, in which the bits of each row are made, added to sums and discarded. More than `gram_cap` features
     are refused. Labels have no part in it. Up to `steps_per_pass` updates are made between two passes, for which the
     margins of the bits are taken to be normal, with the variances and covariances that X'X, Z'X and Z'Z give. On
-    nine sets the objective of one update a pass is reached after 6 to 13 passes in place of 7 to 32; the loop goes
-    on to one that is .1 to 9 % lower, in 8 to 36 passes (136 together, in place of 178). It is the same minimum: on
-    six sets Spearman's correlation to a loop of 90 to 280 passes of one update each (``tol=1e-7``) is .97 to 1.0, and
-    .85 to 1.0 where one update a pass stops by default (`benchmarks/gram.py predicted`).
+    ten sets the objective of one update a pass is reached after 6 to 36 passes in place of 7 to 100 (125 together, in
+    place of 284); the loop goes on to one that is .1 to 10 % lower, in 8 to 43 passes. It is the same minimum:
+    Spearman's correlation to a loop of up to 400 passes of one update each is .97 to 1.0, and .85 to 1.0 where that
+    loop stops by default (`benchmarks/gram.py predicted`).
 
     The first bits are signs of eigenvectors of the graph of anchors about their medians. What differs from the
     paper: bits are balanced, by thresholds of the rows among which anchors are placed, and there is an intercept:
@@ -122,7 +122,7 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
     uninformative = "every feature is constant"
     supervision = "unsupervised"
     unknown_entry = "plays no part: labels are not looked at"
-    typical_iterations = 12, 36
+    typical_iterations = 8, 43
     memory = "worker: 8 bytes * (d² + 2 m d) for m anchors; driver: 8 bytes * 5 d²"
 
     # Factors of X'X, X'F and what follows it, the eigenvectors of anchors, and the sample.
