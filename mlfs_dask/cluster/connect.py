@@ -524,8 +524,15 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait
                     security=Security.temporary(),
                     dashboard_address=None,
                     worker_dashboard_address=None,
-                    # Without a dashboard, the scheduler still opens an HTTP port, and 8787 may be in use.
-                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+                    scheduler_kwargs={
+                        # Without a dashboard, the scheduler still opens an HTTP port, and 8787 may be in use.
+                        "dashboard_address": "127.0.0.1:0",
+                        # This process, where the scheduler is, needs no connection: parameters and results of a pass
+                        # are encrypted once, on their way to a worker and back.
+                        "protocol": ["tls://", "inproc://"],
+                        "host": ["127.0.0.1", None],
+                        "port": [0, 0],
+                    },
                     # Silences printing only: `Cluster.death_of` reads the nannies' logs of dead workers.
                     silence_logs=logging.ERROR if _shows_logs_of_dask() else LOGS_NOTHING,
                 )
@@ -535,7 +542,12 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait
                 f"{workers} local workers did not start ({root_of(error)})."
                 "\n  cure: ask for fewer with --workers N, or leave --workers out: threads of this process need none."
             ) from error
-        client = stack.enter_context(_new_client(cluster, set_as_default=False))
+        assert cluster.scheduler is not None
+        address = cluster.scheduler.listeners[1].contact_address
+        client = stack.enter_context(
+            _new_client(address, security=cluster.security, loop=cluster.loop, set_as_default=False)
+        )
+        client.cluster = cluster
         try:
             client.wait_for_workers(workers, timeout=wait)
         except TimeoutError as error:

@@ -205,7 +205,7 @@ def test_local_workers(caplog, monkeypatch):
         assert 8787 not in {address.port for address in ours}, "another cluster may have it"
         assert _pages_refused(ours) == 3
         if os.geteuid() == 0:  # who alone can become another user
-            words = [sys.executable, "-c", INTRUDER, client.scheduler.address]
+            words = [sys.executable, "-c", INTRUDER, client.scheduler_info()["address"]]
             done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
             assert done.stdout.split("\n")[:2] == ["refused", "refused"], done.stderr
         assert client.submit(abs, -2).result() == 2
