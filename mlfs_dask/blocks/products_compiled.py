@@ -91,10 +91,12 @@ def add_sparse(  # type: ignore[no-untyped-def]
     Parameters: X as CSR (values, columns, rowptr); Y as CSC (labelptr, rows, signs).
     """
     for p in range(rowptr[-1]):
-        j = columns[p]
+        j = np.uint32(columns[p])  # unsigned: no index from the end has to be looked for
         value = np.float64(values[p])
         count[j] += 1
         delta = value - mean[j]
+        if delta == 0:  # as of 0/1 features: neither moment changes, and nothing is divided
+            continue
         if count[j] == 1:
             mean[j] = value
         else:
@@ -106,7 +108,7 @@ def add_sparse(  # type: ignore[no-untyped-def]
         for s in range(labelptr[label], labelptr[label + 1]):
             if signs[s] > 0:
                 for p in range(rowptr[rows[s]], rowptr[rows[s] + 1]):
-                    into[columns[p]] += np.float64(values[p])
+                    into[np.uint32(columns[p])] += np.float64(values[p])
 
 
 @njit()

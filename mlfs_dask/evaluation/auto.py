@@ -20,7 +20,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.codes import TABLE_SHARES, code_book, edge_rows
@@ -568,7 +567,9 @@ def ranks_of(outcome: Scores, varies: NDArray[np.bool_]) -> Array:
     [1.5, 3.0, 1.5]
     """
     if outcome.ranking is None:
-        ranks: Array = stats.rankdata(-np.where(varies, outcome.scores, -np.inf))
+        from scipy.stats import rankdata
+
+        ranks: Array = rankdata(-np.where(varies, outcome.scores, -np.inf))
         return ranks
     ranks = np.empty(len(varies))
     ranks[outcome.order(varies)] = np.arange(1, len(ranks) + 1)

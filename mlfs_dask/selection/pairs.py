@@ -323,7 +323,7 @@ class Pairs:
             "q_value": _column(self.adjusted.at(p)),
             "log10_p": _column(np.where(np.isnan(p), np.nan, knockoffs * chosen(tested.order))),
             "test": names[3].take(_column(chosen(tested.test))),
-            "corrected": pa.array(chosen(tested.corrected), pa.bool_()),
+            "corrected": _column(chosen(tested.corrected)),
             "standard_error": _column(chosen(tested.error)),
             "effect_low": _column(chosen(low)),
             "effect_high": _column(chosen(high)),
@@ -369,14 +369,26 @@ def _named(names: Any, letter: str, numbers: Any) -> list[str]:
 
 
 def _column(values: NDArray[Any]) -> Any:
-    """Return an Arrow column of numbers, NaN as null. `pyarrow.array` would import pandas, which takes most of 1 s."""
+    """Return an Arrow column of numbers, NaN as null, or of booleans. `pyarrow.array` would import pandas, which takes
+    most of 1 s.
+    """
     import pyarrow as pa
 
+    if values.dtype == bool:
+        return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values)])
     kind = np.float64 if values.dtype.kind == "f" else np.int64
     values = np.ascontiguousarray(values, dtype=kind)
     valid = ~np.isnan(values)
-    bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(pa.from_numpy_dtype(kind), len(values), [bits, pa.py_buffer(values)])
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(kind), len(values), [None if valid.all() else _bits(valid), pa.py_buffer(values)]
+    )
+
+
+def _bits(mask: NDArray[np.bool_]) -> Any:
+    """Return a mask as an Arrow buffer, a bit an entry."""
+    import pyarrow as pa
+
+    return pa.py_buffer(np.packbits(mask, bitorder="little"))
 
 
 def _string_column(texts: Sequence[str]) -> Any:

@@ -23,7 +23,6 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from mlfs_dask.blocks.column_keys import mean_of_copies
 from mlfs_dask.blocks.proximal import row_norms
@@ -455,6 +454,8 @@ def _agreement(before: Array, scores: Array, k: int) -> dict[str, float]:
 
     Scores that differ by rounding are equal: copies of a feature would otherwise be ranked by it.
     """
+    from scipy.stats import rankdata  # half a second, for loops with this stop alone
+
     before, scores = (np.round(each / max(np.abs(each).max(), 1e-300), 9) for each in (before, scores))
     ranks = [rankdata(each) for each in (before, scores)]
     if k >= len(scores):

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse as sp
-from scipy import stats
 
 from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.products import positives_block
@@ -115,7 +114,9 @@ def _sums(X: Any, P: sp.csr_array) -> tuple[Array, Array]:
     n = X.shape[0]
     if n == 0:
         return np.zeros((P.shape[1], X.shape[1])), np.zeros((3, 1, X.shape[1]))
-    R: Any = stats.rankdata(X, axis=0) - (n + 1) / 2 if isinstance(X, np.ndarray) else _ranks_beside_zero(X)
+    from scipy.stats import rankdata  # half a second, which selections without these tests need not wait
+
+    R: Any = rankdata(X, axis=0) - (n + 1) / 2 if isinstance(X, np.ndarray) else _ranks_beside_zero(X)
     sums = np.stack([np.asarray((R**power).sum(axis=0)) for power in range(1, 5)])
     products: Any = P.T @ R
     products = products.toarray() if sp.issparse(products) else products
@@ -128,11 +129,13 @@ def _sums(X: Any, P: sp.csr_array) -> tuple[Array, Array]:
 
 def _ranks_beside_zero(X: sp.csc_array) -> sp.csc_array:
     """Return midranks of the values of sparse X less the midrank of 0, which all absent values share."""
+    from scipy.stats import rankdata
+
     X = X.copy()
     X.eliminate_zeros()
     ranks = np.empty(X.nnz)
     for start, stop in zip(X.indptr[:-1].tolist(), X.indptr[1:].tolist(), strict=True):
         values = X.data[start:stop]
         zeros, below = X.shape[0] - len(values), np.count_nonzero(values < 0)
-        ranks[start:stop] = stats.rankdata(values) + np.where(values > 0, zeros, 0) - (below + (zeros + 1) / 2)
+        ranks[start:stop] = rankdata(values) + np.where(values > 0, zeros, 0) - (below + (zeros + 1) / 2)
     return sp.csc_array((ranks, X.indices, X.indptr), shape=X.shape)

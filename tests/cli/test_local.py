@@ -39,7 +39,7 @@ print(json.dumps({"loaded": sorted(heavy & set(sys.modules)), "bound": bound}))
 
 NEVER = "dask,distributed,tornado,matplotlib,h5py"
 #: What comes with scikit-learn as well, and scikit-learn with the trees and decompositions of some methods.
-NOT_WITHOUT_NEED = f"{NEVER},pandas,pyarrow,numba,llvmlite,sklearn,zarr,fsspec,rich,yaml,jinja2"
+NOT_WITHOUT_NEED = f"{NEVER},pandas,pyarrow,numba,llvmlite,sklearn,scipy.stats,zarr,fsspec,rich,yaml,jinja2"
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("plan elc {store}", NOT_WITHOUT_NEED),
         ("inspect {store}", NOT_WITHOUT_NEED),
         ("select elc {store} -k 2 -o {out}", NOT_WITHOUT_NEED),
+        ("select br-cc {store} -k 2 -o {out} --pairs all", f"{NEVER},pandas,scipy.stats,numba"),
         ("select enm {store} -k 2 -o {out}", NOT_WITHOUT_NEED),
         ("select smfs {store} -k 2 -o {out} --max-iter 2 --write-labels", NEVER),
         ("evaluate {store} elc -o {out} --folds 2 --k-grid 2", "distributed,tornado,matplotlib"),
