@@ -222,7 +222,7 @@ class Anchors:
                 products = self._products(self.centres)
                 self._dense = powers, columns, squares.astype(np.float32), rounding, products
             powers, columns, single_squares, rounding, products = self._dense
-            for part, tile in dense_tiles(X, self.centre):
+            for part, tile in dense_tiles(X, self.centre, m):
                 # Single precision selects the candidates for the nearest anchors; double precision computes their
                 # distances.
                 with np.errstate(over="ignore", invalid="ignore"):  # rows may be extreme or not finite
@@ -311,7 +311,7 @@ def kept_bytes(anchors: WeighsRows) -> int:
 
 def weigh_scratch_bytes(profile: Profile, d: int, m: int, s: int) -> int:
     """Return the bytes that `Anchors.weigh` allocates for a group of rows of d features, sparse by `profile.sparse`."""
-    scores = 0 if profile.sparse else 2 * tile_bytes() + 4 * tile_rows(d) * m
+    scores = 0 if profile.sparse else 2 * tile_bytes() + 4 * tile_rows(max(d, m)) * m
     return scores + 36 * min(gates.GROUP_ROWS, profile.block_rows) * s
 
 

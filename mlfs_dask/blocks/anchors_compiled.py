@@ -7,6 +7,9 @@ import numpy as np
 from mlfs_dask.blocks.compiling import njit
 from mlfs_dask.blocks.rounding import NEGLIGIBLE
 
+#: Scores of a row that are looked at together.
+LANES = 32
+
 #: For combinations: relative increase of the diagonal, and the bound below which a gradient counts as 0.
 RIDGE, ZERO_GRADIENT = 1e-3, 1e-12
 
@@ -142,6 +145,44 @@ def squared_distance(x, y):  # type: ignore[no-untyped-def]  # pragma: no cover 
     return distance
 
 
+@njit(fastmath={"reassoc", "contract"})
+def scale_row(row, factor, x):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Write a row times factors to `x`, and return its squared norm."""
+    size = 0.0
+    for j in range(x.size):
+        x[j] = row[j] * factor[j]
+        size += x[j] * x[j]
+    return size
+
+
+@njit()
+def count_up_to(values, bound):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return how many values are not above a bound."""
+    count = np.int32(0)
+    for a in range(values.size):
+        count += np.int32(not values[a] > bound)
+    return count
+
+
+@njit()
+def upper_bound(row, s, least):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return a value that more than s values of a row do not exceed, and few others.
+
+    Values are dealt out to the places of `least`, more than s, in turn: it is the (s + 1)-th of their smallest values.
+    Without branches that a processor would guess wrongly, this is several times as fast as to sort values in.
+    """
+    least[:] = np.inf
+    for low in range(0, row.size, least.size):
+        batch = row[low : low + least.size]
+        for a in range(batch.size):
+            least[a] = batch[a] if batch[a] < least[a] else least[a]
+    bound = least.max()
+    for a in range(least.size):
+        if least[a] < bound and count_up_to(least, least[a]) > s:
+            bound = least[a]
+    return bound
+
+
 @njit()
 def weigh_dense(tile, factor, anchors, scores, rounding, products, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Write the nearest anchors of dense rows and their weights.
@@ -154,28 +195,24 @@ def weigh_dense(tile, factor, anchors, scores, rounding, products, indices, weig
     rows, d = tile.shape
     m = anchors.shape[0]
     s = weights.shape[1]
-    rough, unused = np.empty(s + 1, np.float32), np.zeros(s + 1, np.int64)
+    least = np.empty(min(m, max(LANES, 2 * s + 2)), np.float32)
     near, nearest = np.empty(s + 1, np.float64), np.empty(s + 1, np.int64)
     x = np.empty(d, np.float64)
     for i in range(rows):
-        row = scores[i]
-        rough[:] = np.inf
-        for a in range(m):
-            if row[a] < rough[s]:
-                keep_smallest(row[a], 0, rough, unused)
-        size = 0.0
-        for j in range(d):
-            x[j] = tile[i, j] * factor[j]
-            size += x[j] * x[j]
+        row, size = scores[i], scale_row(tile[i], factor, x)
         # An anchor with a larger score is not among the s + 1 nearest: as many others are certainly nearer.
-        bound = rough[s] + 2.0 * (rounding[0] * np.sqrt(size) + rounding[1])
+        bound = upper_bound(row, s, least) + 2.0 * (rounding[0] * np.sqrt(size) + rounding[1])
+        bound = np.float32(bound + 2.0**-23 * abs(bound))  # rounded up
         near[:] = np.inf
         nearest[:] = 0
-        for a in range(m):
-            if not row[a] > bound:  # this form is also true for a row that is not finite
-                distance = squared_distance(x, anchors[a])
-                if distance < near[s]:
-                    keep_smallest(distance, a, near, nearest)
+        for low in range(0, m, LANES):
+            batch = row[low : low + LANES]
+            if count_up_to(batch, bound):
+                for a in range(batch.size):
+                    if not batch[a] > bound:  # this form is also true for a row that is not finite
+                        distance = squared_distance(x, anchors[low + a])
+                        if distance < near[s]:
+                            keep_smallest(distance, low + a, near, nearest)
         if products is not None:
             reconstruct(near, 0.0, nearest, products, weights[i])
         else:

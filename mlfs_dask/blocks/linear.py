@@ -30,10 +30,10 @@ def tile_bytes() -> int:
     return 16 * gates.TILE_VALUES
 
 
-def dense_tiles(X: NDArray[Any], centre: Array | None) -> Iterator[tuple[slice, Array]]:
-    """Yield tiles of X − `centre` in float64; a tile is valid until the next one."""
+def dense_tiles(X: NDArray[Any], centre: Array | None, width: int = 0) -> Iterator[tuple[slice, Array]]:
+    """Yield tiles of X − `centre` in float64; a tile is valid until the next one. Products with it are `width` wide."""
     rows, d = X.shape
-    step = tile_rows(d)
+    step = tile_rows(max(d, width))
     if centre is None and X.dtype == np.float64:
         for low in range(0, rows, step):
             part = slice(low, min(low + step, rows))
@@ -71,11 +71,6 @@ def group_values(profile: Profile) -> int:
     """Return the stored values of a group of sparse rows, allowing twice the density of the largest block."""
     rows = min(2 * gates.GROUP_ROWS, profile.block_rows)
     return -(-profile.block_values * rows // max(profile.block_rows, 1))
-
-
-def grouped_scratch_bytes(profile: Profile, m: int) -> int:
-    """Return the bytes of the product that `grouped_block` adds to a matrix of m rows for a group."""
-    return 0 if profile.sparse else 8 * m * profile.d
 
 
 def leaves_cache(size: int) -> bool:
@@ -174,12 +169,13 @@ def grouped_block(X: Matrix, Z: sp.csr_array, centre: Array | None, into: Array)
     array([[2.5, 4. ],
            [0. , 0. ]])
     """
-    if isinstance(X, np.ndarray):
-        for part, tile in dense_tiles(X, centre):
-            into += Z[part].T @ tile
-        return
     from mlfs_dask.blocks import linear_compiled as kernels
 
+    if isinstance(X, np.ndarray):
+        ends, columns, weights = _compressed(Z)
+        for part, tile in dense_tiles(X, centre):
+            kernels.grouped_rows(tile, ends[part.start :], columns, weights, into)
+        return
     shift, sums = np.zeros(X.shape[1]) if centre is None else centre, np.asarray(Z.sum(axis=0)).ravel()
     kernels.grouped(*_compressed(X.tocsc()), *_compressed(Z), shift, sums, into)
 

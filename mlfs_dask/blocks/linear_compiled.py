@@ -47,6 +47,17 @@ def backward(ptr, rows, values, R, centre, sums, into):  # type: ignore[no-untyp
 
 
 @njit()
+def grouped_rows(tile, first, columns, weights, into):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Add Z'X to `into` (m, d), X being a dense tile (rows, d), Z (first, columns, weights) as CSR."""
+    for i in range(len(tile)):
+        row = tile[i]
+        for z in range(first[i], first[i + 1]):
+            sums, weight = into[columns[z]], weights[z]
+            for j in range(row.size):
+                sums[j] += weight * row[j]
+
+
+@njit()
 def grouped(ptr, rows, values, first, columns, weights, centre, sums, into):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Add Z'(X − centre) to `into` (m, d), X as in `forward`, Z (first, columns, weights) as CSR with `sums` (m,)."""
     m, d = into.shape

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors
-from mlfs_dask.blocks.linear import group_scratch_bytes, grouped_block, grouped_scratch_bytes
+from mlfs_dask.blocks.linear import group_scratch_bytes, grouped_block
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.unknown import no_labels, with_unknown_columns
 from mlfs_dask.engine.statistic import State
@@ -74,7 +74,7 @@ class AnchorSums(RowGroups):
         # Products with a block are matrices of their own before they are added.
         labels = 16 * m * (m + self.n_labels + len(self.unknown)) if self.n_labels else 0
         labels += (12 + 18 * (len(self.unknown) > 0)) * profile.labels_of_row * profile.block_rows
-        own: int = labels + grouped_scratch_bytes(profile, m) + self.anchors.scratch_bytes(profile)
+        own: int = labels + self.anchors.scratch_bytes(profile)
         return group_scratch_bytes(profile, 1) + own
 
     def sums_of(self, state: State) -> AnchorTotals:

@@ -20,7 +20,7 @@ from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.factorisation import factors_from_pairs
 from mlfs_dask.blocks.label_sets import LabelSets
-from mlfs_dask.blocks.linear import group_scratch_bytes, grouped_block, grouped_scratch_bytes
+from mlfs_dask.blocks.linear import group_scratch_bytes, grouped_block
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.statistics.row_loop import RowLoop
 from mlfs_dask.statistics.scaling import Scaling
@@ -142,7 +142,7 @@ class LatentRows(RowLoop):
         product = 16 * profile.d * self._width * (1 + self.with_normal)
         if self.moments:
             q, rows = self.B.shape[1], min(gates.GROUP_ROWS, profile.block_rows)
-            product += 8 * (rows * q + 2 * profile.d * q) + grouped_scratch_bytes(profile, self._m)
+            product += 8 * (rows * q + 2 * profile.d * q)
         return group_scratch_bytes(profile, 7 * self._width) + weigh + product
 
     @cached_property

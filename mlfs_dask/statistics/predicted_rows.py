@@ -17,7 +17,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
-from mlfs_dask.blocks.linear import group_scratch_bytes, grouped_block, grouped_scratch_bytes
+from mlfs_dask.blocks.linear import group_scratch_bytes, grouped_block
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.statistics.row_loop import RowLoop
 from mlfs_dask.statistics.scaling import Scaling
@@ -188,7 +188,7 @@ class PredictedRows(RowLoop):
         points = weigh_scratch_bytes(dense, 2 * q, m, self.prediction.neighbors)
         # Scaled W, an inverse and the factor of a row; products with a block are matrices before they are added.
         own = 8 * (2 * d * q + 2 * m * m + 4 * q * q)
-        return group_scratch_bytes(profile, 12 * q) + points + own + grouped_scratch_bytes(profile, m)
+        return group_scratch_bytes(profile, 12 * q) + points + own
 
     def add_rows(self, sums: PredictedSums, X: Matrix, Y: sp.csr_array) -> None:
         labels, known, XW, F, Z = self._predict(X, Y)

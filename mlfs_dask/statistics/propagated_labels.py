@@ -22,7 +22,6 @@ from mlfs_dask.blocks.linear import (
     gram_block,
     group_scratch_bytes,
     grouped_block,
-    grouped_scratch_bytes,
     symmetrise,
 )
 from mlfs_dask.engine.statistic import State
@@ -114,8 +113,7 @@ class PropagatedLabels(RowGroups):
     def scratch_bytes(self, profile: Profile) -> int:
         (m, d), q = self.anchors.centres.shape, self.n_labels
         # Products with a block are matrices of their own before they are added.
-        own: int = 8 * m * (2 * m + q) + 8 * d * q
-        own += grouped_scratch_bytes(profile, 2 * m) + self.anchors.scratch_bytes(profile)
+        own: int = 8 * m * (2 * m + q) + 8 * d * q + self.anchors.scratch_bytes(profile)
         return group_scratch_bytes(profile, 2 * q + 2) + own
 
     def sums_of(self, state: State) -> PropagationSums:

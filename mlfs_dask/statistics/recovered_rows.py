@@ -15,7 +15,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, propagate_to_anchors
 from mlfs_dask.blocks.forest import Forest
-from mlfs_dask.blocks.linear import group_scratch_bytes, grouped_block, grouped_scratch_bytes
+from mlfs_dask.blocks.linear import group_scratch_bytes, grouped_block
 from mlfs_dask.blocks.mass_anchors import MassAnchors
 from mlfs_dask.engine.statistic import State
 from mlfs_dask.rows.contract import Profile
@@ -171,8 +171,7 @@ class RecoveredRows(RowLoop):
     def scratch_bytes(self, profile: Profile) -> int:
         (d, q), (m, _), *_ = self.shapes
         weights = self.recovery.anchors.scratch_bytes(profile) + self.kept_bytes(profile)
-        moments = grouped_scratch_bytes(profile, m) if self.moments else 0
-        return int(group_scratch_bytes(profile, 9 * q) + weights + 8 * (d * q + 2 * m * m)) + moments
+        return int(group_scratch_bytes(profile, 9 * q) + weights + 8 * (d * q + 2 * m * m))
 
     @property
     def fixed_anchors(self) -> Anchors | MassAnchors:

@@ -24,7 +24,6 @@ from mlfs_dask.blocks.linear import (
     forward_block,
     group_scratch_bytes,
     grouped_block,
-    grouped_scratch_bytes,
     row_groups,
     tile_rows,
 )
@@ -120,7 +119,7 @@ class RowSystem(RowLoop):
         (d, q), m, s = self.W.shape, self.anchors.count, self.anchors.neighbors
         rows = min(gates.GROUP_ROWS, profile.block_rows)
         # Products with a block are matrices of their own before they are added, scaled W and centres others.
-        own = 16 * d * q + 28 * m * m + grouped_scratch_bytes(profile, m)
+        own = 16 * d * q + 28 * m * m
         weigh = self.anchors.scratch_bytes(profile) + self.kept_bytes(profile)
         if self.eta is not None:
             weigh = max(weigh, 16 * tile_rows(2 * m) * m + 16 * m * d)
