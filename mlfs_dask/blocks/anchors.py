@@ -20,6 +20,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.linear import dense_tiles, row_groups, tile_bytes, tile_rows
+from mlfs_dask.blocks.rounding import NEGLIGIBLE, ROUNDING
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.typing import Array, Matrix
 
@@ -204,13 +205,16 @@ class Anchors:
         X : ndarray or csr_array, shape (rows, d)
             Neither centred nor scaled.
         """
-        from mlfs_dask.blocks import anchors_compiled as kernels
-
         rows, m, s = X.shape[0], self.count, self.neighbors
         indices, weights = np.zeros((rows, s), np.int32), np.ones((rows, s))
         if m == 1:
             pass
+        elif not (self.combined or gates.compiles_rows(rows)):
+            for part in row_groups(rows, tile_rows(m if sp.issparse(X) else max(m, X.shape[1]))):
+                self._weigh_few(X[part], indices[part], weights[part])
         elif isinstance(X, np.ndarray):
+            from mlfs_dask.blocks import anchors_compiled as kernels
+
             if self._dense is None:
                 # Powers of 2 near the factors bring rows of any scale into the range of single precision without
                 # rounding.
@@ -233,16 +237,86 @@ class Anchors:
                     tile, self.factor, self.centres, scores, rounding, products, indices[part], weights[part]
                 )
         else:
+            from mlfs_dask.blocks import anchors_compiled as kernels
+
             if self._sparse is None:
-                moved = self.centres if self.centre is None else self.centres + self.centre * self.factor
+                moved = self._moved()
                 self._sparse = np.ascontiguousarray(moved.T), squares_of(moved), self._products(moved)
             rowptr = X.indptr.astype(np.int64, copy=False)
             kernels.weigh_sparse(X.data, X.indices, rowptr, self.factor, *self._sparse, indices, weights)
         return weights_to_csr(indices, weights, m)
 
+    def _moved(self) -> Array:
+        """Return the anchors of scaled rows that are not centred."""
+        return self.centres if self.centre is None else self.centres + self.centre * self.factor
+
+    def _weigh_few(self, X: Matrix, indices: NDArray[np.int32], weights: Array) -> None:
+        """Write what the kernels do, for few rows, by NumPy."""
+        with np.errstate(over="ignore", invalid="ignore"):  # rows may be extreme or not finite
+            if sp.issparse(X):
+                centres, values = self._moved(), X.data * self.factor[X.indices]
+                scaled = sp.csr_array((values, X.indices, X.indptr), X.shape)
+                sizes = scaled.power(2).sum(axis=1)
+            else:
+                centres, scaled = self.centres, (X if self.centre is None else X - self.centre) * self.factor
+                sizes = squares_of(scaled)
+            squares = squares_of(centres)
+            scores = scaled @ (-2.0 * centres.T)
+            scores += squares
+            if sp.issparse(X):
+                sizes += squares[scores.argmin(axis=1)]
+            else:  # products select the candidates, of which the distances are computed
+                bound = np.partition(scores, self.neighbors, axis=1)[:, self.neighbors]
+                bound += ROUNDING * (sizes + squares.max())
+                row, anchor = np.nonzero(~(scores > bound[:, np.newaxis]))
+                scores[...] = np.inf
+                for part in row_groups(len(row), tile_rows(X.shape[1])):
+                    scores[row[part], anchor[part]] = squares_of(scaled[row[part]] - centres[anchor[part]])
+        nearest_weights(scores, sizes, indices, weights)
+
     def _products(self, centres: Array) -> Array | None:
         """None if weights are by distance: then the kernels leave `reconstruct` out, which takes 2 s to compile."""
         return centres @ centres.T if self.combined else None
+
+
+def weigh_scores(scores: Array, indices: NDArray[np.int32], weights: Array) -> None:
+    """Write the nearest anchors of rows and their weights, with m > s.
+
+    Parameters
+    ----------
+    scores : float64 array, shape (rows, m)
+        Squared distances up to a constant per row; may be overwritten.
+    indices : int32 array, shape (rows, s)
+    weights : float64 array, shape (rows, s)
+    """
+    if gates.compiles_rows(len(scores)):
+        from mlfs_dask.blocks import anchors_compiled as kernels
+
+        kernels.weigh_scores(scores, indices, weights)
+    else:
+        nearest_weights(scores, np.maximum(scores.max(axis=1), -scores.min(axis=1)), indices, weights)
+
+
+def nearest_weights(scores: Array, sizes: Array | float, indices: NDArray[np.int32], weights: Array) -> None:
+    """Write what `weigh_scores` does, for few rows, by NumPy; it overwrites `scores`.
+
+    `sizes`, shape (rows,), is the scale of the distances: if they differ only by rounding relative to it, the weights
+    are equal.
+    """
+    (rows, s), row = weights.shape, np.arange(len(scores))
+    near = np.empty((rows, s + 1))
+    for p in range(s + 1):
+        nearest = scores.argmin(axis=1)  # the first of equal ones
+        near[:, p], scores[row, nearest] = scores[row, nearest], np.inf
+        if p < s:
+            indices[:, p] = nearest
+    last = near[:, s:]
+    with np.errstate(invalid="ignore"):  # infinite distances
+        weights[...] = last - near[:, :s]
+        total = weights.sum(axis=1, keepdims=True)
+        equal = total <= NEGLIGIBLE * s * (np.reshape(sizes, (-1, 1)) + np.abs(last))
+        np.divide(weights, total, out=weights, where=~equal)
+    np.copyto(weights, 1.0 / s, where=equal)
 
 
 def _single_rounding(d: int, square: float) -> Array:
@@ -311,7 +385,8 @@ def kept_bytes(anchors: WeighsRows) -> int:
 
 def weigh_scratch_bytes(profile: Profile, d: int, m: int, s: int) -> int:
     """Return the bytes that `Anchors.weigh` allocates for a group of rows of d features, sparse by `profile.sparse`."""
-    scores = 0 if profile.sparse else 2 * tile_bytes() + 4 * tile_rows(max(d, m)) * m
+    few = 0 if gates.compiles_rows(profile.n) else 4 * tile_bytes()
+    scores = few if profile.sparse else 2 * tile_bytes() + max(few, 4 * tile_rows(max(d, m)) * m)
     return scores + 36 * min(gates.GROUP_ROWS, profile.block_rows) * s
 
 

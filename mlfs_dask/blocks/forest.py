@@ -70,14 +70,12 @@ class Forest:
         """Bytes of the nodes: arrays and shapes."""
         return self.feature.size * (4 + 8 + 4 + 2 + 8 + 12)
 
-    def leaf_numbers(self, X: Matrix, *, compiled: bool = False) -> NDArray[Any]:
+    def leaf_numbers(self, X: Matrix) -> NDArray[Any]:
         """Return the leaf of every row in every tree.
 
         Parameters
         ----------
         X : ndarray or csr_array, shape (rows, d)
-        compiled : bool
-            Use the compiled loop, which pays for its loading from about 100 000 rows on.
 
         Returns
         -------
@@ -94,7 +92,7 @@ class Forest:
             dense = to_float32(X[part], self.shift, self.scale)
             if space is not None:
                 dense = dense.toarray(out=space[: part.stop - low])
-            if compiled:
+            if gates.compiles_rows(rows):
                 from mlfs_dask.blocks.forest_compiled import walk
 
                 walk(dense, self.feature, self.threshold, self.child, self.leaf, self.depth, codes[part])

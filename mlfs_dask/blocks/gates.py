@@ -6,6 +6,8 @@ at once (`tests/conftest.py`), and a few rows take every path that millions take
 
 from __future__ import annotations
 
+import contextvars
+
 # ---------------------------------------------------------------- groups and tiles of rows and features
 
 #: Rows of a group, for which a kernel computes row variables (V, F, Z) at once.
@@ -58,6 +60,9 @@ LOG_ROWS = 2**20
 
 # ---------------------------------------------------------------- thresholds from which compiled loops pay for loading
 
+#: Rows whose anchors, leaves, latent or predicted labels are computed.
+COMPILED_ROWS = 5_000
+
 #: Bytes of an ARFF file, of which Python reads 20 MB of plain rows a second.
 COMPILED_TEXT = 2**24
 
@@ -82,3 +87,11 @@ COMPILED_PAIRS = 2 * 10**6
 
 #: Look-ups of masses in tables.
 COMPILED_LOOKUPS = 10**9
+
+rows_of_pass: contextvars.ContextVar[int] = contextvars.ContextVar("rows_of_pass", default=0)
+"""Number of all rows of the pass to which the rows of a call belong: one decision for all its blocks."""
+
+
+def compiles_rows(rows: int) -> bool:
+    """Return True if kernels of rows are compiled: they, or the pass that they belong to, are many."""
+    return max(rows, rows_of_pass.get()) > COMPILED_ROWS

@@ -169,6 +169,9 @@ def grouped_block(X: Matrix, Z: sp.csr_array, centre: Array | None, into: Array)
     array([[2.5, 4. ],
            [0. , 0. ]])
     """
+    if not gates.compiles_rows(X.shape[0]):
+        _group_few(X, Z, centre, into)
+        return
     from mlfs_dask.blocks import linear_compiled as kernels
 
     if isinstance(X, np.ndarray):
@@ -178,6 +181,20 @@ def grouped_block(X: Matrix, Z: sp.csr_array, centre: Array | None, into: Array)
         return
     shift, sums = np.zeros(X.shape[1]) if centre is None else centre, np.asarray(Z.sum(axis=0)).ravel()
     kernels.grouped(*_compressed(X.tocsc()), *_compressed(Z), shift, sums, into)
+
+
+def _group_few(X: Matrix, Z: sp.csr_array, centre: Array | None, into: Array) -> None:
+    """Add what `grouped_block` does, for few rows, by SciPy."""
+    if isinstance(X, np.ndarray):
+        for part, tile in dense_tiles(X, centre):
+            for strip in row_groups(X.shape[1], tile_rows(len(into))):
+                into[:, strip] += Z[part].T @ tile[:, strip]
+        return
+    for part in row_groups(X.shape[0], gates.GRAM_ROWS):
+        product = (sp.csr_array(Z[part].T) @ X[part].astype(np.float64)).tocoo()  # Z'X with Z' as CSC would convert X
+        into[product.row, product.col] += product.data  # SciPy's product has no duplicate entries
+    if centre is not None:
+        into -= np.outer(np.asarray(Z.sum(axis=0)).ravel(), centre)
 
 
 def gram_block(X: Matrix, weights: Array | None, centre: Array | None, into: Array) -> None:

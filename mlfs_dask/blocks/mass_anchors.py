@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
-from mlfs_dask.blocks.anchors import weights_to_csr
+from mlfs_dask.blocks.anchors import nearest_weights, weights_to_csr
 from mlfs_dask.blocks.forest import Forest
 from mlfs_dask.blocks.isolation import TreeShape, mass_table
 from mlfs_dask.files.fingerprints import digest_of
@@ -71,9 +71,7 @@ class MassAnchors:
         ----------
         X : ndarray or csr_array, shape (rows, d)
         """
-        from mlfs_dask.blocks.mass_anchors_compiled import weigh_masses
-
-        codes = self.forest.leaf_numbers(X, compiled=True)
+        codes = self.forest.leaf_numbers(X)
         rows, s = len(codes), self.neighbors
         indices, weights = np.zeros((rows, s), np.int32), np.ones((rows, s))
         if self.count > 1:
@@ -81,7 +79,15 @@ class MassAnchors:
             for low in range(0, rows, gates.MASS_ROWS):
                 part = slice(low, min(low + gates.MASS_ROWS, rows))
                 height = part.stop - low
-                weigh_masses(codes[part], self.tables, totals[:height], indices[part], weights[part])
+                if gates.compiles_rows(rows):
+                    from mlfs_dask.blocks.mass_anchors_compiled import weigh_masses
+
+                    weigh_masses(codes[part], self.tables, totals[:height], indices[part], weights[part])
+                    continue
+                totals[:height] = 0
+                for table, leaves in zip(self.tables, codes[part].T, strict=True):
+                    totals[:height] += table[leaves]
+                nearest_weights(totals[:height].astype(np.float64), 0.0, indices[part], weights[part])
         return weights_to_csr(indices, weights, self.count)
 
 

@@ -17,7 +17,7 @@ from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.cache import CacheEntry
 from mlfs_dask.engine.graph import build_reading, compute_graph
 from mlfs_dask.engine.plan import PARAMETER_COPIES, ReadingPlan, ReadingSizes, plan_reading
-from mlfs_dask.engine.statistic import SharedState, State, Statistic
+from mlfs_dask.engine.statistic import SharedState, State, Statistic, loads_kernels
 from mlfs_dask.engine.tasks import run_in_threads
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
@@ -232,7 +232,7 @@ def _read(
 ) -> tuple[list[Any], ReadingRecord]:
     started = time.perf_counter()
     # Workers have the kernels that this process has, of one installation, or compile theirs at the same time.
-    compiles = any(share.statistic.compiled for share in shares) and runtime.compiles_kernels()
+    compiles = loads_kernels(shares, source.profile.n) and runtime.compiles_kernels()
     partitions = plan.runs[-1][1] if plan.runs else 0
     runtime.emit("pass", label=label, partitions=partitions, **({"compiling": True} if compiles else {}))
     if source.residence == "graph" or (resources.client is not None and source.residence == "storage"):
@@ -290,6 +290,6 @@ def reading_sizes(source: RowSource | Profile, statistics: Sequence[Statistic], 
         parameter_bytes=sum(s.parameter_bytes for s in statistics)
         * (1 if resources.client is None else PARAMETER_COPIES),
         can_split=len(statistics) == 1 and statistics[0].can_split,
-        compiled=any(s.compiled for s in statistics),
+        compiled=loads_kernels(statistics, profile.n),
         one_run_per_partition=isinstance(source, RowSource) and source.residence == "graph",
     )

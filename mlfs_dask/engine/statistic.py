@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.rows.contract import Block, Profile
 
@@ -33,8 +34,8 @@ class Statistic(ABC):
     state_names: ClassVar[Sequence[str]] = ()
     #: Names of the arrays of a result that is kept in place of a large state.
     result_names: ClassVar[Sequence[str]] = ()
-    #: Whether a kernel is compiled, so that every process loads the compiler's runtime.
-    compiled: bool = False
+    #: Whether a kernel is compiled, so that every process loads the compiler's runtime; None: where rows are many.
+    compiled: bool | None = False
     #: Whether states can be cut into pieces that are merged and finished apart.
     can_split: bool = False
 
@@ -171,6 +172,11 @@ class Statistic(ABC):
         return state
 
 
+def loads_kernels(statistics: Iterable[Statistic], n: int) -> bool:
+    """Return True if a pass over n rows in all, of some statistics, loads compiled kernels."""
+    return any(gates.compiles_rows(n) if s.compiled is None else s.compiled for s in statistics)
+
+
 def array_bytes(value: Any) -> int:
     """Return the bytes of the arrays that a parameter is or holds.
 
@@ -204,7 +210,7 @@ class PartStatistic(Statistic):
         """Return the part of a block."""
 
     @property
-    def compiled(self) -> bool:  # type: ignore[override]
+    def compiled(self) -> bool | None:  # type: ignore[override]
         return self.statistic.compiled
 
     @property

@@ -15,9 +15,11 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 import numpy as np
 
 from mlfs_dask import runtime
+from mlfs_dask.blocks import gates
 from mlfs_dask.cluster.workers import code_here
+from mlfs_dask.context import assigned
 from mlfs_dask.engine.plan import ReadingPlan
-from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.engine.statistic import State, Statistic, loads_kernels
 from mlfs_dask.errors import MlfsError, is_load_failure
 from mlfs_dask.rows.contract import Block, RowSource
 
@@ -90,12 +92,12 @@ def read_run(
 ) -> Any:
     """Stream partitions first..last-1 into new states; a list of them, cut, if there are several pieces."""
     if runtime.current_worker() is not None:
-        if any(statistic.compiled for statistic in statistics):
+        if loads_kernels(statistics, source.profile.n):
             runtime.prepare_for_kernels()
         runtime.reset_peak_rss()  # of earlier jobs; in the driver's process its own peak counts, too
     states = [s.zero() for s in statistics]
     # Every core already has a task or a thread of ours: BLAS must not bring its own.
-    with runtime.one_blas_thread():
+    with runtime.one_blas_thread(), assigned(gates.rows_of_pass, source.profile.n):
         try:
             for block in _report_partitions(source, first, last):
                 for statistic, state in zip(statistics, states, strict=True):

@@ -125,7 +125,7 @@ class MassNeighbours(NamedTuple):
 
 def compiles_least_mass_rows(n: int, n_trees: int) -> bool:
     """Return True if `least_mass_rows` loads its compiled search for n rows."""
-    return n * n * n_trees > gates.COMPILED_LOOKUPS
+    return n * n * n_trees > gates.COMPILED_LOOKUPS or gates.compiles_rows(n)
 
 
 def least_mass_rows(X: Matrix, k: int, *, n_trees: int, max_samples: int, seed: int) -> MassNeighbours:

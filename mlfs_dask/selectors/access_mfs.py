@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simplex_weights
 from mlfs_dask.blocks.anchors import anchor_values, join_coincident, place_anchors
 from mlfs_dask.blocks.column_keys import key_places
@@ -346,7 +347,7 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
                 "p": len(sample.chosen),
                 "sample": numbers(sample.result_bytes) if m else 0,
             },
-            compiled=m > 0,  # labels of the sample are predicted here
+            compiled=m > 0 and gates.compiles_rows(profile.n),  # labels of the sample are predicted here
             loads_sklearn=m > 0,
             notes=[
                 f"{m} anchors",

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from mlfs_dask import runtime
 from mlfs_dask.engine.plan import ReadingPlan
 from mlfs_dask.engine.readings import ReadingRecord, keeps_state, plan_statistics, returned_bytes, run_reading
-from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.engine.statistic import Statistic, loads_kernels
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.rows.view import UnknownLabels
@@ -180,7 +180,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
                 refused.append(error)
                 continue
             if resources.client is None:
-                kernels = resources.compiled_bytes * bool(planned.tasks and any(s.compiled for s in step.statistics))
+                kernels = resources.compiled_bytes * bool(planned.tasks and loads_kernels(step.statistics, profile.n))
                 total -= resources.process_bytes + kernels * kernels_loaded
                 loading = kernels * (not kernels_loaded)
                 room = resources.driver_limit - driver - total
@@ -191,7 +191,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
                 total += MESSAGE_COPIES * messages + ROW_ARRAY_COPIES * profile.array_bytes
                 # Results of states that the cache keeps are made here.
                 finished = [s for s in step.statistics if keeps_state(source, s)]
-                loading = compiled_bytes * (not kernels_loaded and any(s.compiled for s in finished))
+                loading = compiled_bytes * (not kernels_loaded and loads_kernels(finished, profile.n))
                 total += loading + max((s.finishing_bytes(profile) for s in finished), default=0)
             readings[step.name] = planned
             peak_worker = max(peak_worker, planned.peak_worker_bytes)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.anchors import Anchors, anchor_values, join_coincident
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile
@@ -102,7 +103,7 @@ class AnchoredLoop(Loop[F, A]):
         """Return a pass over the start, with the sample still at hand."""
         return Cost(
             steps=[Reading(START, (statistic,), workspace="p")],
-            compiled=self.weighs_sample,
+            compiled=self.weighs_sample and gates.compiles_rows(profile.n),
             loads_sklearn=True,
             notes=[AnchorGraph.of(self, profile).note],
         )

@@ -363,7 +363,7 @@ class SMFS(InMemory, Loop[Fixed, At]):
                 "moments": numbers(start.result_bytes),
                 "sample": numbers(self._sample(profile).state_bytes),
             },
-            compiled=True,  # the driver weighs the rows of the sample
+            compiled=self._combines or gates.compiles_rows(profile.n),  # the driver weighs the rows of the sample
             loads_sklearn=True,
             notes=[
                 note,

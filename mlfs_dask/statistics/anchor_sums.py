@@ -62,7 +62,7 @@ class AnchorSums(RowGroups):
     n_labels: int = 0
     unknown: NDArray[np.int64] = field(default_factory=no_labels)
 
-    compiled = True
+    compiled = None
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:

@@ -38,7 +38,7 @@ class GroupedPairs(RowGroups):
     centres: Anchors
     n_labels: int
 
-    compiled = True
+    compiled = None
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:

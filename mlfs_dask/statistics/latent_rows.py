@@ -189,8 +189,6 @@ class LatentRows(RowLoop):
             sums.fit[0] += np.vdot(apart, apart)
 
     def _solve(self, XW: Array, Y: sp.csr_array, Z: sp.csr_array | None) -> Array:
-        from mlfs_dask.blocks.latent_rows_compiled import sweep_nonnegative
-
         right: Array = XW + Y @ (self.alpha * self.B.T)
         anchored = np.ones(len(right), dtype=bool)
         if Z is not None:
@@ -202,7 +200,14 @@ class LatentRows(RowLoop):
                 of_rows = right[rows]
                 found: Array = of_rows @ inverse  # the unconstrained minimum
                 np.maximum(found, 0.0, out=found)
-                sweep_nonnegative(found, of_rows, Q, SWEEPS)
+                if gates.compiles_rows(len(right)):
+                    from mlfs_dask.blocks.latent_rows_compiled import sweep_nonnegative
+
+                    sweep_nonnegative(found, of_rows, Q, SWEEPS)
+                else:
+                    for j in list(range(len(Q))) * SWEEPS:
+                        found[:, j] -= (found @ Q[j] - of_rows[:, j]) / Q[j, j]
+                        np.maximum(found[:, j], 0.0, out=found[:, j])
                 V[rows] = found
         return V
 

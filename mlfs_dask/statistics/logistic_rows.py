@@ -58,7 +58,7 @@ class LogisticRows(RowLoop):
     scaled = ("XT",)
 
     @property
-    def compiled(self) -> bool:  # type: ignore[override]
+    def compiled(self) -> bool | None:  # type: ignore[override]
         return leaves_cache(self.W.size)
 
     @property

@@ -138,8 +138,6 @@ class RowPrediction:
         By the inverse for rows of which nothing is known, or all, whichever is nearer: the system of a row differs from
         it in at most half of the diagonal.
         """
-        from mlfs_dask.blocks.predicted_rows_compiled import correct_rows
-
         q = len(self.coupling)
         mostly = 2 * known.sum(axis=1) > q
         F = np.empty_like(right)
@@ -147,7 +145,10 @@ class RowPrediction:
             if rows.any():
                 inverse = np.linalg.inv(self.coupling + diagonal * np.eye(q))
                 some = right[rows] @ inverse
-                correct_rows(some, differs[rows], inverse, sign)
+                if differs[rows].any():
+                    from mlfs_dask.blocks.predicted_rows_compiled import correct_rows
+
+                    correct_rows(some, differs[rows], inverse, sign)
                 F[rows] = some
         return F
 
@@ -165,6 +166,7 @@ class PredictedRows(RowLoop):
     scaling: Scaling
     prediction: RowPrediction
 
+    compiled = True
     Sums = PredictedSums
     scaled = ("XF", "ZX")
 

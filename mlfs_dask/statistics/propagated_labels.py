@@ -22,6 +22,7 @@ from mlfs_dask.blocks.linear import (
     gram_block,
     group_scratch_bytes,
     grouped_block,
+    leaves_cache,
     symmetrise,
 )
 from mlfs_dask.engine.statistic import State
@@ -103,7 +104,9 @@ class PropagatedLabels(RowGroups):
     anchors: Anchors
     n_labels: int
 
-    compiled = True
+    @property
+    def compiled(self) -> bool | None:  # type: ignore[override]
+        return leaves_cache(self.anchors.centres.shape[1] * self.n_labels) or None
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -148,7 +151,7 @@ class PropagatedGram(RowGroups):
     anchors: Anchors
     weights: Array
 
-    compiled = True
+    compiled = None
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:

@@ -15,7 +15,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, propagate_to_anchors
 from mlfs_dask.blocks.forest import Forest
-from mlfs_dask.blocks.linear import group_scratch_bytes, grouped_block
+from mlfs_dask.blocks.linear import group_scratch_bytes, grouped_block, leaves_cache
 from mlfs_dask.blocks.mass_anchors import MassAnchors
 from mlfs_dask.engine.statistic import State
 from mlfs_dask.rows.contract import Profile
@@ -36,7 +36,7 @@ class LeafCounts(RowGroups):
 
     forest: Forest
 
-    compiled = True
+    compiled = None
 
     @property
     def shapes(self) -> tuple[tuple[int, int]]:
@@ -50,7 +50,7 @@ class LeafCounts(RowGroups):
 
     def add_rows(self, state: State, X: Matrix, Y: sp.csr_array) -> None:
         ((trees, leaves),) = self.shapes
-        codes = self.forest.leaf_numbers(X, compiled=True)
+        codes = self.forest.leaf_numbers(X)
         for t in range(trees):
             state[0][t] += np.bincount(codes[:, t], minlength=leaves)
 
@@ -156,6 +156,11 @@ class RecoveredRows(RowLoop):
 
     Sums = RecoveredSums
     scaled = ("XSY", "ZX")
+
+    @property
+    def compiled(self) -> bool | None:  # type: ignore[override]
+        wide = leaves_cache(len(self.scaling.centre) * len(self.recovery.label_weights))
+        return wide or getattr(self.recovery.anchors, "combined", False) or None
 
     @property
     def W(self) -> Array:  # type: ignore[override]

@@ -50,7 +50,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.row_draws import bits_of_rows, row_bits, shuffled_places
 from mlfs_dask.engine.plan import split_evenly
 from mlfs_dask.engine.readings import plan_statistics
-from mlfs_dask.engine.statistic import Arrays, State, Statistic
+from mlfs_dask.engine.statistic import Arrays, State, Statistic, loads_kernels
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, stack_labels
 from mlfs_dask.rows.covariates import indicator_codes, strata_of, without_strata
@@ -251,7 +251,7 @@ class Resampled(Statistic):
         self.statistics = tuple(statistics)
         self.resampling = resampling
         self.replicates = range(first, len(resampling) if last is None else last)
-        self.compiled = any(statistic.compiled for statistic in statistics)
+        self.compiled = loads_kernels(statistics, profile.n)
         self.can_split = len(statistics) == 1 and statistics[0].can_split
         self._pool_bytes = resampling.pool_bytes(profile)
         self._n = profile.n

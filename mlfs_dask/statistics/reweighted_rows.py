@@ -101,7 +101,7 @@ class ReweightedRows(RowLoop):
     scaled = ("XY", "X")
 
     @property
-    def compiled(self) -> bool:  # type: ignore[override]
+    def compiled(self) -> bool | None:  # type: ignore[override]
         return leaves_cache(self.W.size)
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import WeighsRows, kept_bytes, weigh_block
-from mlfs_dask.blocks.linear import backward_block, forward_block, row_groups
+from mlfs_dask.blocks.linear import backward_block, forward_block, leaves_cache, row_groups
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.scaling import Scaling
@@ -60,8 +60,6 @@ class RowLoop(RowGroups):
     b : float64 array, shape (c,)
     """
 
-    compiled = True
-
     #: Named tuple of the arrays of a state.
     Sums: ClassVar[Callable[..., Any]]
     #: Products with features, which are scaled at the end: X'F is XF, with features along its first axis, Z'X is ZX.
@@ -70,6 +68,10 @@ class RowLoop(RowGroups):
     scaling: Scaling
     W: Array
     b: Array
+
+    @property
+    def compiled(self) -> bool | None:  # type: ignore[override]
+        return leaves_cache(self.W.size) or None
 
     @cached_property
     def _scaled_W(self) -> Array:

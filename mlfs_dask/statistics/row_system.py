@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
-from mlfs_dask.blocks.anchors import Anchors, squares_of, weights_to_csr
+from mlfs_dask.blocks.anchors import Anchors, squares_of, weigh_scores, weights_to_csr
 from mlfs_dask.blocks.linear import (
     forward_block,
     group_scratch_bytes,
@@ -161,8 +161,6 @@ class RowSystem(RowLoop):
         self, X: Matrix, XW: Array, Y: Array, kappa: Array, Z: sp.csr_array | None
     ) -> tuple[Array, sp.csr_array, float]:
         """Return F of some rows, G, and the objective of the graph."""
-        from mlfs_dask.blocks.anchors_compiled import weigh_scores
-
         right = XW + self.b
         right += kappa * Y
         level = 1.0 + kappa

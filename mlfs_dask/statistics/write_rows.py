@@ -16,7 +16,8 @@ from mlfs_dask.typing import Array
 class BlockLabels(Protocol):
     """Labels of the rows of a block, from parameters that were learnt."""
 
-    compiled: bool
+    @property
+    def compiled(self) -> bool | None: ...
 
     @property
     def parameter_bytes(self) -> int: ...

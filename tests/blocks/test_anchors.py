@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.anchors import Anchors, count_anchors, place_anchors
 from mlfs_dask.blocks.heat_kernel import mean_degree
 from tests.reference.anchors import row_weights
@@ -20,6 +21,13 @@ def weigh(X, centres, s, centre=None, factor=None, **given):
     centre = np.zeros(d) if centre is None else centre
     anchors = Anchors(np.array(centres, float), centre, np.ones(d) if factor is None else factor, s, **given)
     return anchors.weigh(X).toarray()
+
+
+@pytest.fixture(scope="module", autouse=True, params=[0, gates.COMPILED_ROWS], ids=["compiled", "NumPy"])
+def _rows_from_which_kernels_are_compiled(request):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gates, "COMPILED_ROWS", request.param)
+        yield
 
 
 CONTAINERS = pytest.mark.parametrize("container", [np.array, sp.csr_array])

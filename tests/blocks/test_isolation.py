@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import forest as module
-from mlfs_dask.blocks import isolation_compiled
+from mlfs_dask.blocks import gates, isolation_compiled
 from mlfs_dask.blocks.forest import (
     draw_sample,
     forest_columns,
@@ -109,21 +109,23 @@ def test_rows_go_down_the_trees_of_scikit_learn(monkeypatch, container, compiled
     for t, tree in enumerate(grow_trees(prepared, 7, 64, 5)):
         leaves = [node for node in depth_first(tree, 0) if tree.children_left[node] < 0]
         expected[:, t] = [leaves.index(node) for node in tree.apply(prepared)]
-    assert forest.leaf_numbers(container(X[:rows]), compiled=compiled).tolist() == expected[:rows].tolist()
+    monkeypatch.setattr(gates, "COMPILED_ROWS", 0 if compiled else 300)
+    assert forest.leaf_numbers(container(X[:rows])).tolist() == expected[:rows].tolist()
     monkeypatch.setattr(module, "tile_rows", lambda d: 9)
-    assert forest.leaf_numbers(container(X[:rows]), compiled=compiled).tolist() == expected[:rows].tolist()
+    assert forest.leaf_numbers(container(X[:rows])).tolist() == expected[:rows].tolist()
     assert forest.code_type == np.uint8
 
 
-def test_a_tree_of_one_leaf_and_trees_of_other_sizes():
+def test_a_tree_of_one_leaf_and_trees_of_other_sizes(monkeypatch):
     """Of a constant sample no tree splits; a deeper tree beside it is walked all the same."""
     X = problem()
     one, other = (grow_trees(A.astype(np.float32), 1, 64, 0)[0] for A in (np.ones((10, 5)), X))
     forest = pack_trees([one, other], np.arange(5), np.zeros(5), np.ones(5))
     assert forest.feature.shape[1] == other.node_count
     alone = pack_trees([other], np.arange(5), np.zeros(5), np.ones(5))
-    for compiled in (False, True):
-        found = forest.leaf_numbers(X, compiled=compiled)
+    for gate in (0, 300):
+        monkeypatch.setattr(gates, "COMPILED_ROWS", gate)
+        found = forest.leaf_numbers(X)
         assert not found[:, 0].any()
         assert found[:, 1].tolist() == alone.leaf_numbers(X)[:, 0].tolist()
 

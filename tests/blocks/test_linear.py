@@ -13,6 +13,7 @@ from mlfs_dask.blocks.linear import backward_block, forward_block, grouped_block
 @pytest.mark.parametrize("cached", [0, 10**9], ids=["compiled", "SciPy"])
 def test_products_of_sparse_rows_are_those_of_dense_rows(cached, monkeypatch):
     monkeypatch.setattr(gates, "CACHED_VALUES", cached)
+    monkeypatch.setattr(gates, "COMPILED_ROWS", cached)
     rng = np.random.default_rng(0)
     X = np.where(rng.random((20, 45)) < 0.2, rng.integers(1, 9, (20, 45)), 0).astype(np.float32)
     Z = sp.csr_array(np.where(rng.random((20, 3)) < 0.5, rng.random((20, 3)), 0.0))
