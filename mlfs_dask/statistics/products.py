@@ -448,4 +448,7 @@ def wants_compiled(profile: Profile) -> bool:
     if profile.weight is not None or profile.numeric:
         return False  # the compiled kernels count every row once
     cardinality = profile.label_nonzeros / max(profile.n, 1)
-    return profile.nonzeros * (2 + cardinality) > gates.COMPILED_PRODUCTS
+    # Beside them SciPy makes the products of a sparse block anew, twice, and adds them: four additions of each label
+    # and feature for some two million stored values.
+    made = profile.q * profile.d / 2**19 if profile.sparse else 0
+    return profile.nonzeros * (2 + cardinality + made) > gates.COMPILED_PRODUCTS

@@ -12,9 +12,9 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.products import label_pairs_block
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.rows.contract import Block
+from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.moments import Moments
-from mlfs_dask.statistics.products import LabelProducts
+from mlfs_dask.statistics.products import LabelProducts, wants_compiled
 from tests.reference import elc as twin
 
 
@@ -145,3 +145,11 @@ def test_standardised_values_are_no_integers(container):
     exact = X.astype(np.longdouble)
     assert found.mean == pytest.approx(exact.mean(axis=0).astype(float), rel=1e-9, abs=1e-14)
     assert found.m2 == pytest.approx(((exact - exact.mean(axis=0)) ** 2).sum(axis=0).astype(float), rel=1e-12)
+
+
+@pytest.mark.parametrize(("q", "d", "expected"), [(100, 100_000, True), (1, 100_000, False), (100, 1000, False)])
+def test_products_of_many_labels_with_many_sparse_features_are_compiled_from_fewer_rows_on(q, d, expected):
+    n = 500_000
+    sizes = {"nonzeros": 60 * n, "label_nonzeros": 3 * n, "partitions": 10, "block_rows": 50_000, "block_bytes": 2**24}
+    profile = Profile(n, d, q, True, np.dtype(np.float32), **sizes, buffer_bytes=2**24, read_bytes=2**28)
+    assert wants_compiled(profile) == expected
