@@ -298,20 +298,19 @@ class SubspaceRegression:
         RS = (1.0 + smoothing.theta) * GS
         RS += ridge[:, np.newaxis] * S
         RS -= smoothing.ZX.T @ (smoothing.theta * shares)
-        SM = S.T @ M
-        coefficients = _solve_dependent(S.T @ RS, SM)
-        values, vectors = _eigenpairs(SM.T @ coefficients)
+        coefficients = _solve_dependent(S.T @ RS, S.T @ M)
+        values, vectors = _eigenpairs(M.T @ (S @ coefficients))
         root, rank = _root(values, vectors)
         residual = RS @ coefficients
         del RS
         np.subtract(M, residual, out=residual)
         coefficients = coefficients @ root
+        W = S @ coefficients
         if known:
             step = coefficients.copy()
             step[: min(q, len(step))] = 0.0  # without the part along the last W
             coefficients = np.concatenate([coefficients, step], axis=1)
         self.basis, self.images = S @ coefficients, GS @ coefficients
-        W = np.ascontiguousarray(self.basis[:, : root.shape[1]])
         del S, GS
         self.direction = self.sketch.precondition(residual @ root, ridge, 1.0 + smoothing.theta)
         size = float(np.linalg.norm(M))
