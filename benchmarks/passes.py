@@ -1,6 +1,6 @@
 """Time and memory of the one-pass selectors, beside what users would write themselves and a plain read of the store.
 
-    python benchmarks/passes.py dense | sparse | wide | growth | workers | peers | small    [--folder DIR]
+    python benchmarks/passes.py dense | sparse | wide | growth | workers | peers | reads | small    [--folder DIR]
 
 Stores are made in the folder on first use (dense 8 GB, sparse 1.6 GB). Every figure is measured in a fresh cluster
 or process; `cold` means that the store's pages were dropped from the cache just before. Results are printed as a
@@ -210,6 +210,49 @@ def export_arrays(store: Path, folder: Path) -> None:
     np.save(folder / "Y.npy", Y)
 
 
+def reads(folder: Path) -> None:
+    """CPU seconds of selections beside tensorstore's read with a sum (needs tensorstore); cold, seconds beside dd."""
+    from synthetic import make_store
+
+    store = make_store(folder / "dense.zarr", 2_000_000, 1000, 100)
+    read = in_process(
+        f"from peers import tensorstore_sum; facts = tensorstore_sum({str(store)!r})",
+        before=partial(warm_pages, store),
+        repeats=2,
+    )
+    rows = {"tensorstore, read with a sum": read}
+    methods: dict[str, tuple[str, dict[str, Any]]] = {
+        "chi2": ("chi2", {}),
+        "br-cc": ("br-cc", {}),
+        "elc, variant screen": ("elc", {"variant": "screen"}),
+        "label-entropy, 8 codes": (
+            "label-entropy",
+            {"bins": 8, "binning": "equal-width", "n_promising_labels": 1.0},
+        ),
+    }
+    for label, (method, parameters) in methods.items():
+        code = f"from peers import select; facts = select({str(store)!r}, {method!r}, {parameters!r})"
+        row = rows[label] = in_process(code, before=partial(warm_pages, store), repeats=2)
+        row["ratio"] = row["cpu_seconds"] / read["cpu_seconds"]
+    shards = [str(path) for path in sorted((store / "X").rglob("*")) if path.is_file() and path.name != "zarr.json"]
+    for _ in range(2):
+        drop_pages(store)
+        started = time.perf_counter()
+        for shard in shards:
+            subprocess.run(["dd", f"if={shard}", "of=/dev/null", "bs=4M", "status=none"], check=True)
+        seconds = time.perf_counter() - started
+        rows["dd of the shards, cold"] = {
+            "seconds": min(seconds, rows.get("dd of the shards, cold", {}).get("seconds", seconds))
+        }
+    for label, (method, parameters) in methods.items():
+        code = f"from peers import select; facts = select({str(store)!r}, {method!r}, {parameters!r}, warm=False)"
+        row = rows[f"{label}, cold"] = in_process(code, before=partial(drop_pages, store), repeats=2)
+        row["ratio"] = row["seconds"] / rows["dd of the shards, cold"]["seconds"]
+    report(
+        "reads", "2 000 000 x 1 000 float32 (8 GB), 100 labels; one process, two threads, from opening to scores", rows
+    )
+
+
 def small(folder: Path) -> None:
     """Small data in a fresh process: the first fit after import."""
     code = """
@@ -240,7 +283,7 @@ mlfs.LabelEntropy, mlfs.ELC
 
 
 if __name__ == "__main__":
-    benchmarks = {f.__name__: f for f in (dense, sparse, wide, growth, workers, peers, small)}
+    benchmarks = {f.__name__: f for f in (dense, sparse, wide, growth, workers, peers, reads, small)}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=benchmarks)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks"))

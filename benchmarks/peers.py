@@ -6,6 +6,8 @@ Each function returns its scores and the seconds that they took, imports and ope
 from __future__ import annotations
 
 import time
+from collections import deque
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,41 @@ def ours(store: str) -> dict[str, Any]:
     started = time.perf_counter()
     selector = LabelEntropy(10, n_promising_labels=1.0, binning="equal-width").fit(data)
     return {"seconds": time.perf_counter() - started, "scores": selector.scores_.tolist()}
+
+
+def tensorstore_sum(store: str) -> dict[str, Any]:
+    """Every number of X read once by tensorstore, two threads, and added up."""
+    import tensorstore
+
+    context = {"data_copy_concurrency": {"limit": 2}, "file_io_concurrency": {"limit": 2}}
+    begun = time.perf_counter(), time.process_time()
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{store}/X"}, "context": context}
+    X = tensorstore.open(spec, read=True).result()
+    rows, total = X.chunk_layout.read_chunk.shape[0], 0.0
+    bounds = [*range(0, X.shape[0], rows), X.shape[0]]
+    ahead: deque[Any] = deque()
+    for first, last in pairwise(bounds):
+        ahead.append(X[first:last].read())
+        if len(ahead) > 2:
+            total += float(ahead.popleft().result().sum())
+    total += sum(float(part.result().sum()) for part in ahead)
+    return {**_since(begun), "total": total}
+
+
+def select(store: str, method: str, parameters: dict[str, Any], *, warm: bool = True) -> dict[str, Any]:
+    """A selection in this process; if `warm`, after one that loads all that it needs."""
+    from mlfs_dask.selection.estimator import get_estimator
+    from mlfs_dask.storage.opening import open_dataset
+
+    if warm:
+        get_estimator(method)(10, **parameters).fit(open_dataset(store))
+    begun = time.perf_counter(), time.process_time()
+    get_estimator(method)(10, **parameters).fit(open_dataset(store))
+    return _since(begun)
+
+
+def _since(begun: tuple[float, float]) -> dict[str, float]:
+    return {"seconds": time.perf_counter() - begun[0], "cpu_seconds": time.process_time() - begun[1]}
 
 
 def dask_array(store: Path) -> np.ndarray:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -40,6 +41,13 @@ from mlfs_dask.rows.contract import Block, Profile, RowSource
 
 TERABYTE = 10**12
 WORKERS_OF_A_PROCESS = 250
+# What a worker does many times a second by itself would fill the process that a quarter of a thousand of them share.
+QUIET = {
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__WORKER__MEMORY__MONITOR_INTERVAL": "60s",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "60s",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "60s",
+}
 
 
 class SleepingRows(RowSource):
@@ -131,6 +139,7 @@ async def serve(scheduler_file: str, count: int, first: int) -> None:
         for i in range(count)
     ]
     await asyncio.gather(*workers)
+    gc.freeze()  # a worker that is asked for its memory collects garbage: of all workers of this process, once for each
     await asyncio.gather(*(worker.finished() for worker in workers))
 
 
@@ -151,7 +160,8 @@ def measure(count: int, source: SleepingRows, numbers: int, parameters: int, sec
             began = time.perf_counter()
             for first in range(0, count, WORKERS_OF_A_PROCESS):
                 share = min(WORKERS_OF_A_PROCESS, count - first)
-                processes.append(start([sys.executable, __file__, "--serve", str(file), str(share), str(first)]))
+                command = [sys.executable, __file__, "--serve", str(file), str(share), str(first)]
+                processes.append(start(command, env=environment | QUIET))
             with connect(scheduler_file=str(file), min_workers=count, wait=900.0) as client:
                 assert client is not None
                 joining = time.perf_counter() - began  # with the question what code they run

@@ -87,6 +87,7 @@ class RefusedWorker:
         return f"worker {self.worker} on {self.host} {self.cause}"
 
 
+@functools.cache
 def identify() -> dict[str, str]:
     """Return the versions of Python and of packages in this process; under `CODE`, the package's source digest."""
     versions = {"python": platform.python_version()}
@@ -98,7 +99,6 @@ def identify() -> dict[str, str]:
     return {**versions, CODE: code_digest()}
 
 
-@functools.cache
 def code_here() -> str:
     """Return the digest of the entries that must agree in all processes whose tasks contribute to a result."""
     here = identify()
