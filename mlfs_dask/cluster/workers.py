@@ -228,8 +228,12 @@ class Cluster:
         }
         excluded = [worker for worker in refused.values() if worker is not None]
         if excluded and not admitted:
+            alike: dict[str, list[str]] = {}
+            for worker in excluded:
+                alike.setdefault(worker.cause, []).append(str(worker))
+            causes = (each[0] + f" (as {len(each) - 1} more)" * (len(each) > 1) for each in alike.values())
             raise ClusterLostError(
-                f"no worker of the cluster can take part: {'; '.join(map(str, excluded))}."
+                f"no worker of the cluster can take part: {'; '.join(causes)}."
                 f"\n  cure: {'; '.join(dict.fromkeys(worker.cure for worker in excluded))}"
             )
         return admitted
