@@ -139,7 +139,8 @@ class RowSparseRegression:
             moved = float(np.linalg.norm(step.P - self.P))
             self.P = step.P
             if self._gram is not None:
-                self.GP = B - (self.beta / self._t)[:, np.newaxis] * self.P
+                t = self._t[:, np.newaxis]  # 0 where B, and with it P, is
+                self.GP = B - self.beta * np.divide(self.P, t, out=np.zeros_like(self.P), where=t > 0)
             steps += step.steps
             self.epsilon = self.epsilon or row_sparse.smoothing(self.P)
             self._t = row_sparse.weights(self.P, self.epsilon)  # Eq. 9

@@ -221,7 +221,8 @@ def test_a_worker_whose_compiler_does_not_load(scheduler_file, start_worker, tmp
     start_worker(prefix=("env", f"PYTHONPATH={tmp_path / 'broken'}"))
     start_worker()
     with connect(scheduler_file=str(scheduler_file), min_workers=2):
-        selector = mlfs.MFSIR(n_features_to_select=2, graph="anchors", n_anchors=10, tol=1.0).fit(*blocks())
+        many = (da.from_array(np.tile(a, (10, 1)), chunks=(600, -1)) for a in data())  # few need no kernels
+        selector = mlfs.MFSIR(n_features_to_select=2, graph="anchors", n_anchors=10, tol=1.0).fit(*many)
     (refused,) = selector.report_.extra["refused_workers"]
     assert refused["cause"] == "cannot load what tasks need: OSError('no libllvmlite.so')"
     assert refused["cure"].startswith("install the same mlfs-dask and the same libraries on every worker")
