@@ -1,16 +1,20 @@
 """The way of a newcomer: from an empty environment to the chosen features of a file of their own, in seconds.
 
     python benchmarks/newcomer.py [--wheel dist/mlfs_dask-0.1.0-py3-none-any.whl] [--folder DIR]
+    python benchmarks/newcomer.py first  # CPU seconds of first and second commands, in this environment
 
 Makes an environment with `python -m venv`, installs with pip (what it finds in its cache is not downloaded), and runs
 the commands of the manual for each of four formats, each file 2 000 rows, 50 features and 3 labels. A command is
 a process of its own, the first ones with everything that is compiled on first use. `again` is the last command in an
-environment that has run it before.
+environment that has run it before. With `first` nothing is installed: each of `FIRST` runs twice with an empty
+folder of compiled kernels, and its CPU seconds are kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import resource
 import shlex
 import subprocess
 import sys
@@ -60,6 +64,14 @@ WAYS = {
     "ARFF and XML": ["convert t.arff arff.zarr --labels t.xml", "select elc arff.zarr -k 10 -o arff"],
 }
 
+#: Commands that a newcomer runs first, each of which may compile kernels.
+FIRST = {
+    "convert an ARFF": "convert t.arff arff.zarr --labels t.xml --force",
+    "select with anchors": "select mfsir arff.zarr --graph anchors -k 10 -o anchors --cache none --force",
+    "select with adaptive anchors": "select scfs arff.zarr -k 10 -o adaptive --cache none --force",
+    "demo": "demo digits --force",
+}
+
 
 def seconds(folder: Path, *words: str | Path) -> float:
     """Wall time of a command, which must end well."""
@@ -96,10 +108,30 @@ def main(wheel: Path, folder: Path) -> None:
     )
 
 
+def first_and_second(folder: Path) -> None:
+    seconds(folder, sys.executable, "-c", FILES)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    rows: dict[str, dict[str, float]] = {}
+    for name, command in FIRST.items():
+        os.environ["NUMBA_CACHE_DIR"] = str(folder / f"kernels of {name}")
+        for turn in ("bytecode", "first", "second"):
+            used = resource.getrusage(resource.RUSAGE_CHILDREN)
+            seconds(folder, sys.executable, "-m", "mlfs_dask", *shlex.split(command), "--quiet")
+            now = resource.getrusage(resource.RUSAGE_CHILDREN)
+            if turn == "bytecode":  # of libraries that this command loads
+                os.environ["NUMBA_CACHE_DIR"] += " again"
+            else:
+                rows.setdefault(name, {})[turn] = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
+    text = "CPU seconds of the first and of the second command, without compiled kernels at first: 2 000 x 50, 3 labels"
+    measuring.report("newcomer", measuring.RESULTS, "first", text, rows)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wheel", type=Path, default=Path(), help="or the folder of the sources")
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("what", nargs="?", choices=("newcomer", "first"), default="newcomer")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        main(arguments.wheel, arguments.folder or Path(temporary))
+        folder = arguments.folder or Path(temporary)
+        first_and_second(folder) if arguments.what == "first" else main(arguments.wheel, folder)
