@@ -1,6 +1,6 @@
 """Time and memory of the one-pass selectors, beside what users would write themselves and a plain read of the store.
 
-    python benchmarks/passes.py dense | sparse | wide | growth | workers | peers | reads | small    [--folder DIR]
+    python benchmarks/passes.py dense | sparse | wide | growth | workers | peers | reads | unknown | small [--folder D]
 
 Stores are made in the folder on first use (dense 8 GB, sparse 1.6 GB). Every figure is measured in a fresh cluster
 or process; `cold` means that the store's pages were dropped from the cache just before. Results are printed as a
@@ -253,6 +253,37 @@ def reads(folder: Path) -> None:
     )
 
 
+def unknown(folder: Path) -> None:
+    """Selections where 40 % of the entries of Y are unknown, beside the same rows with all of them."""
+    from synthetic import make_store
+
+    code = """
+import time
+import mlfs_dask as mlfs
+facts = {{}}
+for _ in range(2):  # the second one has the kernels loaded
+    started, used = time.perf_counter(), time.process_time()
+    with mlfs.cache(None):
+        mlfs.{name}(n_features_to_select=10).fit({store!r})
+    facts = {{"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - used}}
+"""
+    rows = {}
+    for form, d, nonzeros in (("dense", 1000, 0), ("sparse", 100_000, 60)):
+        for name in ("Chi2", "BRCC"):
+            for share in (0.0, 0.4):
+                path = folder / f"unknown-{form}-{share}.zarr"
+                how: dict[str, Any] = {"nonzeros": nonzeros, "labelled": 1.0, "labelled_entries": 1 - share}
+                store = make_store(path, 500_000, d, 100, **how)
+                rows[f"{name}, {form}, {share:.0%} unknown"] = in_process(
+                    code.format(name=name, store=str(store)), before=partial(warm_pages, store)
+                )
+            both = [rows[f"{name}, {form}, {share} unknown"] for share in ("0%", "40%")]
+            both[1]["ratio"] = both[1]["cpu_seconds"] / both[0]["cpu_seconds"]
+    report(
+        "unknown", "500 000 rows, 1 000 dense or 100 000 sparse features (60 a row), 100 labels; in process, warm", rows
+    )
+
+
 def small(folder: Path) -> None:
     """Small data in a fresh process: the first fit after import."""
     code = """
@@ -283,7 +314,7 @@ mlfs.LabelEntropy, mlfs.ELC
 
 
 if __name__ == "__main__":
-    benchmarks = {f.__name__: f for f in (dense, sparse, wide, growth, workers, peers, reads, small)}
+    benchmarks = {f.__name__: f for f in (dense, sparse, wide, growth, workers, peers, reads, unknown, small)}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=benchmarks)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks"))
