@@ -199,7 +199,9 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """Address of the scheduler."""
+        """Address of the scheduler for workers; the client of local workers has another one."""
+        if self._client.cluster is not None:
+            return str(self._client.cluster.scheduler_address)
         scheduler = self._client.scheduler
         return "ADDRESS" if scheduler is None else str(scheduler.address)
 
