@@ -231,53 +231,48 @@ def reads(folder: Path) -> None:
         ),
     }
     for label, (method, parameters) in methods.items():
-        code = f"from peers import select; facts = select({str(store)!r}, {method!r}, {parameters!r})"
-        row = rows[label] = in_process(code, before=partial(warm_pages, store), repeats=2)
+        row = rows[label] = in_process(
+            selecting(store, method, **parameters), before=partial(warm_pages, store), repeats=2
+        )
         row["ratio"] = row["cpu_seconds"] / read["cpu_seconds"]
     shards = [str(path) for path in sorted((store / "X").rglob("*")) if path.is_file() and path.name != "zarr.json"]
+    times = []
     for _ in range(2):
         drop_pages(store)
         started = time.perf_counter()
         for shard in shards:
             subprocess.run(["dd", f"if={shard}", "of=/dev/null", "bs=4M", "status=none"], check=True)
-        seconds = time.perf_counter() - started
-        rows["dd of the shards, cold"] = {
-            "seconds": min(seconds, rows.get("dd of the shards, cold", {}).get("seconds", seconds))
-        }
+        times.append(time.perf_counter() - started)
+    rows["dd of the shards, cold"] = {"seconds": min(times)}
     for label, (method, parameters) in methods.items():
-        code = f"from peers import select; facts = select({str(store)!r}, {method!r}, {parameters!r}, warm=False)"
+        code = selecting(store, method, warm=False, **parameters)
         row = rows[f"{label}, cold"] = in_process(code, before=partial(drop_pages, store), repeats=2)
-        row["ratio"] = row["seconds"] / rows["dd of the shards, cold"]["seconds"]
+        row["ratio"] = row["seconds"] / min(times)
     report(
         "reads", "2 000 000 x 1 000 float32 (8 GB), 100 labels; one process, two threads, from opening to scores", rows
     )
+
+
+def selecting(store: Path, method: str, *, warm: bool = True, **parameters: Any) -> str:
+    """Code for `in_process`: a selection from opening to scores."""
+    return f"from peers import select; facts = select({str(store)!r}, {method!r}, {parameters!r}, warm={warm})"
 
 
 def unknown(folder: Path) -> None:
     """Selections where 40 % of the entries of Y are unknown, beside the same rows with all of them."""
     from synthetic import make_store
 
-    code = """
-import time
-import mlfs_dask as mlfs
-facts = {{}}
-for _ in range(2):  # the second one has the kernels loaded
-    started, used = time.perf_counter(), time.process_time()
-    with mlfs.cache(None):
-        mlfs.{name}(n_features_to_select=10).fit({store!r})
-    facts = {{"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - used}}
-"""
     rows = {}
     for form, d, nonzeros in (("dense", 1000, 0), ("sparse", 100_000, 60)):
-        for name in ("Chi2", "BRCC"):
+        for method in ("chi2", "br-cc"):
             for share in (0.0, 0.4):
                 path = folder / f"unknown-{form}-{share}.zarr"
                 how: dict[str, Any] = {"nonzeros": nonzeros, "labelled": 1.0, "labelled_entries": 1 - share}
                 store = make_store(path, 500_000, d, 100, **how)
-                rows[f"{name}, {form}, {share:.0%} unknown"] = in_process(
-                    code.format(name=name, store=str(store)), before=partial(warm_pages, store)
+                rows[f"{method}, {form}, {share:.0%} unknown"] = in_process(
+                    selecting(store, method), before=partial(warm_pages, store)
                 )
-            both = [rows[f"{name}, {form}, {share} unknown"] for share in ("0%", "40%")]
+            both = [rows[f"{method}, {form}, {share} unknown"] for share in ("0%", "40%")]
             both[1]["ratio"] = both[1]["cpu_seconds"] / both[0]["cpu_seconds"]
     report(
         "unknown", "500 000 rows, 1 000 dense or 100 000 sparse features (60 a row), 100 labels; in process, warm", rows
