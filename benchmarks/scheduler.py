@@ -32,7 +32,6 @@ import measuring
 import numpy as np
 from load import dense_profile
 from measuring import GIB, RESULTS
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.engine.readings import run_reading
@@ -54,22 +53,14 @@ class SleepingRows(RowSource):
     """Rows of many terabytes, of which every partition takes so many seconds; a run of them yields one row."""
 
     def __init__(self, profile: Profile, seconds: float) -> None:
-        self._profile = profile
-        self._offsets = np.linspace(0, profile.n, profile.partitions + 1).astype(np.int64)
+        self.profile = profile
+        self.row_offsets = np.linspace(0, profile.n, profile.partitions + 1).astype(np.int64)
         self._seconds = seconds
-
-    @property
-    def profile(self) -> Profile:
-        return self._profile
-
-    @property
-    def row_offsets(self) -> NDArray[np.int64]:
-        return self._offsets
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         SleepingThreadPoolExecutor.seconds = (last - first) * self._seconds
         X = np.zeros((1, 1000), np.float32)
-        yield Block(int(self._offsets[last]) - 1, X, csr_array((1, 100), dtype=np.int8))
+        yield Block(int(self.row_offsets[last]) - 1, X, csr_array((1, 100), dtype=np.int8))
 
 
 class Nothing(Statistic):

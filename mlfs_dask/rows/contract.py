@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from mlfs_dask.blocks.unknown import no_labels
-from mlfs_dask.rows.covariates import ClusterSizes, Covariates, RowColumn, RowSpan
+from mlfs_dask.rows.covariates import ClusterSizes, Covariates, RowColumn, RowSpan, count_clusters
 from mlfs_dask.rows.targets import TargetForm
 from mlfs_dask.typing import Array, Matrix, RowArray
 
@@ -192,18 +193,41 @@ class RowSource(ABC):
         Location of the rows. "storage": any process of the cluster can stream them. "process": in the memory of this
         process, which streams them itself, even with a cluster. "graph": in the row chunks of a Dask array; each chunk
         is an argument of the task that streams it.
+    weights : float64 array, shape (n,), or None
+        Row weights; None: 1.
+    strata : RowColumn or None
+        Strata of the rows, if the labels are split by stratum (`stratified_labels`).
+    targets : TargetForm or None
+        Form in which numeric targets are streamed; None: as they are.
+    covariates : Covariates or None
+        Covariates of the rows, for which scores are adjusted.
+    clusters : RowColumn or None
+        Clusters of the rows: rows of different clusters are independent.
+    earlier : sequence of (str, int)
+        Digest and number of partitions before each append of rows; they are the first partitions.
+
+    Notes
+    -----
+    A source sets an attribute when it is made, or computes it once, when it is first asked for.
     """
 
     residence: Literal["storage", "process", "graph"] = "storage"
+    weights: Array | None = None
+    strata: RowColumn | None = None
+    targets: TargetForm | None = None
+    covariates: Covariates | None = None
+    clusters: RowColumn | None = None
+    earlier: Sequence[tuple[str, int]] = ()
 
-    @property
-    @abstractmethod
-    def profile(self) -> Profile: ...
+    @cached_property
+    def profile(self) -> Profile:
+        """Sizes from which a job is planned."""
+        raise NotImplementedError
 
-    @property
-    @abstractmethod
+    @cached_property
     def row_offsets(self) -> NDArray[np.int64]:
         """First row of every partition, and n; shape (partitions + 1,)."""
+        raise NotImplementedError
 
     @abstractmethod
     def stream(self, first: int, last: int) -> Iterator[Block]:
@@ -222,7 +246,7 @@ class RowSource(ABC):
         pieces = [block.Y.copy() for block in self.labels_only().stream(0, len(self.row_offsets) - 1)]
         return stack_labels(pieces, self.profile.q, numeric=self.profile.numeric)
 
-    @property
+    @cached_property
     def features(self) -> FeatureInfo:
         """Facts about each feature that are available without a pass."""
         return FeatureInfo()
@@ -232,7 +256,7 @@ class RowSource(ABC):
         """Quantiles that define the codes (`blocks.codes.quantile_table`), shape (d, s); None if they need a pass."""
         return None
 
-    @property
+    @cached_property
     def label_counts(self) -> NDArray[np.int64] | None:
         """Unknown, negative and positive entries of each label, shape (3, q); None if they need a pass."""
         return None
@@ -242,11 +266,6 @@ class RowSource(ABC):
         """Labels that may have unknown entries, ascending; None if a pass is needed to find them."""
         counts = self.label_counts
         return None if counts is None else np.flatnonzero(counts[0])
-
-    @property
-    def weights(self) -> Array | None:
-        """Row weights, shape (n,); None: 1."""
-        return None
 
     @property
     def columns(self) -> Mapping[str, RowColumn]:
@@ -273,46 +292,21 @@ class RowSource(ABC):
         """Feature names, by which covariates are found; None if the source has no names."""
         return None
 
-    @property
-    def strata(self) -> RowColumn | None:
-        """Strata of the rows, if the labels are split by stratum (`stratified_labels`)."""
-        return None
-
-    @property
-    def targets(self) -> TargetForm | None:
-        """Form in which numeric targets are streamed; None: as they are."""
-        return None
-
-    @property
-    def covariates(self) -> Covariates | None:
-        """Covariates of the rows, for which scores are adjusted."""
-        return None
-
-    @property
-    def clusters(self) -> RowColumn | None:
-        """Clusters of the rows: rows of different clusters are independent."""
-        return None
-
-    @property
+    @cached_property
     def cluster_sizes(self) -> ClusterSizes | None:
-        """Sizes of the clusters; None without clusters."""
-        return None
+        """Sizes of the clusters, from a pass over their column; None without clusters."""
+        return None if self.clusters is None else count_clusters(self, self.clusters)
 
-    @property
+    @cached_property
     def digest(self) -> str | None:
         """Digest of the content, the key of cached statistics and checkpoints; None without a digest."""
         return None
-
-    @property
-    def earlier(self) -> Sequence[tuple[str, int]]:
-        """Digest and number of partitions before each append of rows; they are the first partitions."""
-        return ()
 
     def tail(self, first: int) -> RowSource:
         """Return the rows of partitions `first` and later, keeping their row numbers; needs an `earlier`."""
         raise TypeError(f"{type(self).__name__} has no rows that were appended")
 
-    @property
+    @cached_property
     def place(self) -> str | None:
         """Path or URL of the store of the rows; None for other sources."""
         return None

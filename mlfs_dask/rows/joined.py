@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
+from mlfs_dask.rows.contract import Block, FeatureInfo, RowSource
 
 
 class JoinedRows(RowSource):
@@ -33,10 +33,10 @@ class JoinedRows(RowSource):
         self._first = np.cumsum([0, *(profile.partitions for profile in profiles)])
         self._starts = starts
         pieces = [source.row_offsets[:-1] + start for source, start in zip(sources, starts[:-1], strict=True)]
-        self._row_offsets: NDArray[np.int64] = np.concatenate([*pieces, starts[-1:]]).astype(np.int64)
+        self.row_offsets = np.concatenate([*pieces, starts[-1:]]).astype(np.int64)
         sums = ("n", "nonzeros", "label_nonzeros", "partitions", "read_bytes")
         most = ("block_rows", "block_bytes", "buffer_bytes")
-        self._profile = replace(
+        self.profile = replace(
             profiles[0],
             dtype=np.result_type(*(profile.dtype for profile in profiles)),
             **{name: sum(getattr(profile, name) for profile in profiles) for name in sums},
@@ -45,15 +45,7 @@ class JoinedRows(RowSource):
         )
         self.residence = sources[0].residence if len({s.residence for s in sources}) == 1 else "process"
 
-    @property
-    def profile(self) -> Profile:
-        return self._profile
-
-    @property
-    def row_offsets(self) -> NDArray[np.int64]:
-        return self._row_offsets
-
-    @property
+    @cached_property
     def features(self) -> FeatureInfo:
         # The value ranges of a part do not hold for all rows; the kinds of features are equal in all sources.
         return FeatureInfo(n_categories=self._sources[0].features.n_categories)

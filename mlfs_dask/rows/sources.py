@@ -119,12 +119,11 @@ class ArrayRows(RowSource):
         value_bytes = X.dtype.itemsize + 4 * sp.issparse(X)  # a sparse value has a column index
         row_bytes = max(1, nonzeros * value_bytes // max(n, 1))
         self._block_rows = max(1, min(n, block_bytes // row_bytes))
-        self._features: FeatureInfo | None = None
         largest = self._block_rows * d * value_bytes
         if isinstance(X, sp.csr_array):
             edges = X.indptr[np.r_[0 : n : self._block_rows, n]]
             largest = value_bytes * int(np.diff(edges).max(initial=0))
-        self._profile = Profile(
+        self.profile = Profile(
             n=n,
             d=d,
             q=Y.shape[1],
@@ -139,27 +138,18 @@ class ArrayRows(RowSource):
             buffer_bytes=0,
             read_bytes=0,
         )
+        partitions = range(self.profile.partitions)
+        self.row_offsets = np.array([*(i * self._block_rows for i in partitions), n], dtype=np.int64)
 
-    @property
-    def profile(self) -> Profile:
-        return self._profile
-
-    @property
-    def row_offsets(self) -> NDArray[np.int64]:
-        rows, n = self._block_rows, self.profile.n
-        return np.array([*range(0, rows * self.profile.partitions, rows), n], dtype=np.int64)
-
-    @property
+    @cached_property
     def features(self) -> FeatureInfo:
-        if self._features is None:
-            self._features = replace(measure_features(self.matrix), n_categories=self._n_categories)
-        return self._features
+        return replace(measure_features(self.matrix), n_categories=self._n_categories)
 
     @cached_property
     def quantiles(self) -> Array:
         return quantile_table(self.matrix, self.features, rows=edge_rows(self.profile))
 
-    @property
+    @cached_property
     def label_counts(self) -> NDArray[np.int64]:
         return count_labels(self._Y)
 
@@ -204,7 +194,7 @@ class DaskRows(RowSource):
         itemsize = X.dtype.itemsize
         # The density of uncomputed blocks is unknown: dense is the safe assumption for memory.
         block_bytes = rows * d * (itemsize + 4 * self.meta_is_sparse)
-        self._profile = Profile(
+        self.profile = Profile(
             n=n,
             d=d,
             q=int(Y.shape[1]),
@@ -221,16 +211,8 @@ class DaskRows(RowSource):
         )
         self._x_blocks = X.to_delayed()
         self._y_blocks = Y.to_delayed()
-        self._row_offsets: NDArray[np.int64] = np.cumsum((0, *X.chunks[0]))
+        self.row_offsets = np.cumsum((0, *X.chunks[0]))
         self._y_bounds = np.cumsum((0, *Y.chunks[0]))
-
-    @property
-    def profile(self) -> Profile:
-        return self._profile
-
-    @property
-    def row_offsets(self) -> NDArray[np.int64]:
-        return self._row_offsets
 
     def labels_only(self) -> RowSource:
         import dask.array as da
@@ -247,13 +229,13 @@ class DaskRows(RowSource):
         """Return a delayed `ChunkRows` of one row chunk."""
         from dask.delayed import delayed
 
-        start, stop = self._row_offsets[partition : partition + 2]
+        start, stop = self.row_offsets[partition : partition + 2]
         first = int(np.searchsorted(self._y_bounds, start, side="right")) - 1
         first = min(first, len(self._y_bounds) - 2)  # an empty chunk of X after the last row
         last = max(int(np.searchsorted(self._y_bounds, stop, side="left")), first + 1)
         return delayed(ChunkRows, pure=False)(
-            self._profile,
-            self._row_offsets,
+            self.profile,
+            self.row_offsets,
             partition,
             int(self._y_bounds[first]),
             list(self._x_blocks[partition]),
@@ -289,8 +271,8 @@ class ChunkRows(RowSource):
         x: list[Any],
         y: list[list[Any]],
     ) -> None:
-        self._profile = profile
-        self._row_offsets = row_offsets
+        self.profile = profile
+        self.row_offsets = row_offsets
         self._partition = partition
         start, stop = (int(bound) for bound in row_offsets[partition : partition + 2])
         X = [as_matrix(piece) for piece in x]
@@ -302,18 +284,10 @@ class ChunkRows(RowSource):
             Y = sp.csr_array(sp.vstack([r[0] if len(r) == 1 else sp.hstack(r) for r in rows], format="csr"))
         self._Y = Y[start - y_start : stop - y_start]
 
-    @property
-    def profile(self) -> Profile:
-        return self._profile
-
-    @property
-    def row_offsets(self) -> NDArray[np.int64]:
-        return self._row_offsets
-
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Yield the rows of the chunk as the block of partition `first`."""
         if self._X.shape[0]:
-            yield Block(int(self._row_offsets[self._partition]), self._X, self._Y)
+            yield Block(int(self.row_offsets[self._partition]), self._X, self._Y)
 
 
 def _join_columns(pieces: list[Matrix]) -> Matrix:

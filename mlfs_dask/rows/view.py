@@ -19,11 +19,9 @@ from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.rows.covariates import (
     ArrayColumn,
-    ClusterSizes,
     Covariates,
     RowColumn,
     RowSpan,
-    count_clusters,
     labels_in_strata,
     stratified_labels,
 )
@@ -121,19 +119,19 @@ class RowView(RowSource):
                     quantiles = inner._quantiles[_all_or(features)]
             if Y is None and inner._Y is not None:
                 Y = inner._Y[numbers][:, _all_or(labels)]
-            if weights is None and inner._weights is not None:
-                weights = inner._weights[numbers]
-            if covariates is None and inner._covariates is not None:
-                covariates = inner._covariates.cut(numbers, features)
-            if strata is None and inner._strata is not None:
-                strata = inner._strata.cut(numbers)
-            if clusters is None and inner._clusters is not None:
-                clusters = inner._clusters.cut(numbers)
+            if weights is None and inner.weights is not None:
+                weights = inner.weights[numbers]
+            if covariates is None and inner.covariates is not None:
+                covariates = inner.covariates.cut(numbers, features)
+            if strata is None and inner.strata is not None:
+                strata = inner.strata.cut(numbers)
+            if clusters is None and inner.clusters is not None:
+                clusters = inner.clusters.cut(numbers)
             if columns is None and inner._columns is not None:
                 columns = {name: column.cut(numbers) for name, column in inner._columns.items()}
             if feature_names is None and inner._feature_names is not None:
                 feature_names = _names_of(inner._feature_names, features)
-            targets = inner._targets if targets is None else targets
+            targets = inner.targets if targets is None else targets
             target_columns = target_columns or inner._target_columns
             if inner._fill is not None:
                 fill = inner._fill[_all_or(features)]
@@ -143,37 +141,35 @@ class RowView(RowSource):
             source = inner._source
             rows = compose_rows(inner._rows, rows, source.profile.n)
             features, labels = _compose_columns(inner._features, features), _compose_columns(inner._labels, labels)
-        self.residence = source.residence
+        self.residence, self.place = source.residence, source.place
         self._source: RowSource = source
         self._rows: Rows | None = rows
         self._features: Columns = features
         self._labels: Columns = labels
         self._Y: Any = Y
-        self._targets: TargetForm | None = targets
+        self.targets = targets
         self._target_columns: tuple[RowColumn, ...] = target_columns
-        self._weights: Array | None = weights
+        self.weights = weights
         self._fill: Array | None = fill
         self._unknown: UnknownLabels = unknown
         self._feature_info: FeatureInfo | None = known
         self._label_counts: NDArray[np.int64] | None = label_counts
         self._quantiles: Array | None = quantiles
         self._unknown_labels: NDArray[np.int64] | None = unknown_labels
-        self._covariates: Covariates | None = covariates
-        self._strata: RowColumn | None = strata
-        self._clusters: RowColumn | None = clusters
+        self.covariates = covariates
+        self.strata = strata
+        self.clusters = clusters
         self._columns: Mapping[str, RowColumn] | None = columns
         self._feature_names: Sequence[str] | None = feature_names
 
     def __getstate__(self) -> dict[str, Any]:
-        driver_only = ("_feature_info", "_label_counts", "_quantiles", "_columns", "_feature_names")
-        state = {**self.__dict__, **dict.fromkeys(driver_only)}
-        for cached in ("_delayed", "cluster_sizes"):
-            state.pop(cached, None)
-        return state
+        driver_only = dict.fromkeys(("_feature_info", "_label_counts", "_quantiles", "_columns", "_feature_names"))
+        computed = ("_delayed", "cluster_sizes", "features", "label_counts")
+        return {name: value for name, value in (vars(self) | driver_only).items() if name not in computed}
 
     @cached_property
     def profile(self) -> Profile:
-        whole, rows, weights = self._source.profile, self._rows, self._weights
+        whole, rows, weights = self._source.profile, self._rows, self.weights
         n = whole.n if rows is None else len(rows)
         d = whole.d if self._features is None else len(self._features)
         q = whole.q + len(self._target_columns) if self._labels is None else len(self._labels)
@@ -188,22 +184,22 @@ class RowView(RowSource):
         copied = copies * whole.block_bytes + 16 * whole.block_rows * (weights is not None)
         if self._unknown != "use":
             copied += (8 + 14 * label_nonzeros // max(n, 1)) * whole.block_rows
-        if self._targets is not None:
-            numeric, q = self._targets.cuts is None, len(self._targets.columns)
+        if self.targets is not None:
+            numeric, q = self.targets.cuts is None, len(self.targets.columns)
             label_nonzeros = n * q
             copied += 16 * q * whole.block_rows
         arrays = list(whole.arrays)
         if self._target_columns:
             copied += 24 * q * whole.block_rows
             arrays.append(RowArray("targets of rows", sum(column.nbytes for column in self._target_columns)))
-        if self._strata is not None:
-            assert self._strata.categories is not None
-            n_strata = len(self._strata.categories)
+        if self.strata is not None:
+            assert self.strata.categories is not None
+            n_strata = len(self.strata.categories)
             q, label_nonzeros = n_strata * (1 + q), label_nonzeros + n
             copied += (48 + 34 * label_nonzeros // max(n, 1)) * whole.block_rows
-        width = 0 if self._covariates is None else self._covariates.width
+        width = 0 if self.covariates is None else self.covariates.width
         copied += 24 * whole.block_rows * width
-        copied += 16 * whole.block_rows * (self._clusters is not None)
+        copied += 16 * whole.block_rows * (self.clusters is not None)
         n_read = int(np.diff(self._source.row_offsets)[np.diff(self.row_offsets) > 0].sum())
         if isinstance(rows, RowMask):
             arrays.append(RowArray("chosen rows", rows.bits.nbytes))
@@ -213,12 +209,12 @@ class RowView(RowSource):
             arrays.append(RowArray("labels of chosen rows", label_bytes))
         if weights is not None:
             arrays.append(RowArray("weights of rows", 8 * n))
-        if self._covariates is not None:
-            arrays.append(RowArray("covariates of rows", self._covariates.nbytes))
-        if self._strata is not None:
-            arrays.append(RowArray("strata of rows", self._strata.nbytes))
-        if self._clusters is not None:
-            arrays.append(RowArray("clusters of rows", self._clusters.nbytes))
+        if self.covariates is not None:
+            arrays.append(RowArray("covariates of rows", self.covariates.nbytes))
+        if self.strata is not None:
+            arrays.append(RowArray("strata of rows", self.strata.nbytes))
+        if self.clusters is not None:
+            arrays.append(RowArray("clusters of rows", self.clusters.nbytes))
         return replace(
             whole,
             n=n,
@@ -244,9 +240,9 @@ class RowView(RowSource):
         """Facts about the features before missing values are filled."""
         if self._feature_info is not None:
             return self._feature_info
-        return _info_of_view(self._source.features, self._rows, self._features, self._weights)
+        return _info_of_view(self._source.features, self._rows, self._features, self.weights)
 
-    @property
+    @cached_property
     def features(self) -> FeatureInfo:
         known, fill = self._unfilled_features, self._fill
         if fill is None or (known.n_missing is not None and not known.n_missing.any()):
@@ -267,24 +263,24 @@ class RowView(RowSource):
             missing = self._unfilled_features.n_missing
             if missing is None or missing.any():
                 return None
-        if self._quantiles is None and self._rows is None and self._weights is None:
+        if self._quantiles is None and self._rows is None and self.weights is None:
             whole = self._source.quantiles
             return None if whole is None else whole[_all_or(self._features)]
         return self._quantiles
 
-    @property
+    @cached_property
     def label_counts(self) -> NDArray[np.int64] | None:
-        return self._counts if self._strata is None and self._targets is None else None
+        return self._counts if self.strata is None and self.targets is None else None
 
     @property
     def _counts(self) -> NDArray[np.int64] | None:
         """Label counts without the split by strata."""
         counts = self._label_counts
         if counts is None and self._Y is not None:
-            counts = count_labels(self._Y, self._weights)
+            counts = count_labels(self._Y, self.weights)
         elif self._target_columns:
             return counts
-        elif counts is None and self._rows is None and self._weights is None and self._source.label_counts is not None:
+        elif counts is None and self._rows is None and self.weights is None and self._source.label_counts is not None:
             counts = self._source.label_counts[:, _all_or(self._labels)]
         if counts is None or self._unknown != "negative":
             return counts
@@ -298,15 +294,11 @@ class RowView(RowSource):
         elif labels is None and not self._target_columns:
             of_source = self._source.unknown_labels  # a subset of rows adds no label
             labels = None if of_source is None else _positions_of(of_source, self._labels)
-        if self._targets is not None and labels is not None:
-            labels = np.flatnonzero(np.isin(self._targets.columns, labels))
-        if self._strata is None or labels is None:
+        if self.targets is not None and labels is not None:
+            labels = np.flatnonzero(np.isin(self.targets.columns, labels))
+        if self.strata is None or labels is None:
             return labels
-        return labels_in_strata(labels, len(self._strata.categories or ()))
-
-    @property
-    def weights(self) -> Array | None:
-        return self._weights
+        return labels_in_strata(labels, len(self.strata.categories or ()))
 
     @property
     def columns(self) -> Mapping[str, RowColumn]:
@@ -324,33 +316,12 @@ class RowView(RowSource):
         names = self._source.feature_names
         return None if names is None else _names_of(names, self._features)
 
-    @property
-    def strata(self) -> RowColumn | None:
-        """Strata of the rows, if the labels are split by stratum."""
-        return self._strata
-
-    @property
-    def targets(self) -> TargetForm | None:
-        return self._targets
-
-    @property
-    def covariates(self) -> Covariates | None:
-        return self._covariates
-
-    @property
-    def clusters(self) -> RowColumn | None:
-        return self._clusters
-
-    @cached_property
-    def cluster_sizes(self) -> ClusterSizes | None:
-        return None if self._clusters is None else count_clusters(self, self._clusters)
-
     @cached_property
     def digest(self) -> str | None:
         whole, rows, Y = self._source.digest, self._rows, self._Y
         unknown = None if self._unknown == "use" else self._unknown
-        changes: list[Any] = [rows, self._features, self._labels, Y, self._weights, self._fill, unknown, self._strata]
-        changes += [self._targets, self._target_columns or None]
+        changes: list[Any] = [rows, self._features, self._labels, Y, self.weights, self._fill, unknown, self.strata]
+        changes += [self.targets, self._target_columns or None]
         if whole is None or all(change is None for change in changes):
             return whole
         identity = {
@@ -360,11 +331,11 @@ class RowView(RowSource):
             "labels": Y if Y is None or isinstance(Y, np.ndarray) else [Y.indptr, Y.indices, Y.data],
         }
         # Digests of subsets of stores are in run records: an unchanged property adds nothing to them.
-        strata = None if self._strata is None else self._strata.identity
-        targets = None if self._targets is None else list(vars(self._targets).values())
+        strata = None if self.strata is None else self.strata.identity
+        targets = None if self.targets is None else list(vars(self.targets).values())
         of_columns = [column.identity for column in self._target_columns] or None
         values = {
-            "weights": self._weights,
+            "weights": self.weights,
             "fill": self._fill,
             "unknown": unknown,
             "strata": strata,
@@ -373,22 +344,16 @@ class RowView(RowSource):
         }
         return digest_of(identity | {name: value for name, value in values.items() if value is not None})
 
-    @property
-    def place(self) -> str | None:
-        return self._source.place
-
     def require_visible(self) -> None:
         self._source.require_visible()
 
     def labels_only(self) -> RowSource:
         if self._Y is not None:
             labels: RowSource = ArrayRows(sp.csr_array((self.profile.n, 0)), self._Y)
-            clusters = self._clusters
+            clusters = self.clusters
             if clusters is not None:  # the rows of this view are those of a source here
                 clusters = ArrayColumn(clusters.name, clusters.codes(self.all_rows), clusters.categories)
-            return RowView(
-                labels, weights=self._weights, unknown=self._unknown, clusters=clusters, targets=self._targets
-            )
+            return RowView(labels, weights=self.weights, unknown=self._unknown, clusters=clusters, targets=self.targets)
         labels = self._source.labels_only()
         features = self._features if labels is self._source else None
         view = RowView(
@@ -396,15 +361,15 @@ class RowView(RowSource):
             self._rows,
             features=features,
             labels=self._labels,
-            weights=self._weights,
+            weights=self.weights,
             target_columns=self._target_columns,
         )
-        return RowView(view, unknown=self._unknown, strata=self._strata, clusters=self._clusters, targets=self._targets)
+        return RowView(view, unknown=self._unknown, strata=self.strata, clusters=self.clusters, targets=self.targets)
 
     def labels_and_covariates(self) -> RowSource:
-        if self._covariates is None or self._covariates.features or self._Y is not None:
+        if self.covariates is None or self.covariates.features or self._Y is not None:
             return self
-        return RowView(self.labels_only(), covariates=self._covariates)
+        return RowView(self.labels_only(), covariates=self.covariates)
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Yield the blocks of partitions first..last-1 in row order."""
@@ -437,24 +402,24 @@ class RowView(RowSource):
             Y = Y if self._labels is None else Y[:, self._labels]
         if self._unknown != "use" and not isinstance(Y, np.ndarray) and (Y.data < 0).any():
             Y = self._without_unknown(Y, row)
-        if self._targets is not None:
-            Y = self._targets.apply(Y)
-        if self._strata is not None:
-            assert self._strata.categories is not None
-            Y = stratified_labels(Y, self._strata.codes(span), len(self._strata.categories))
+        if self.targets is not None:
+            Y = self.targets.apply(Y)
+        if self.strata is not None:
+            assert self.strata.categories is not None
+            Y = stratified_labels(Y, self.strata.codes(span), len(self.strata.categories))
         if self._features is not None:
             X = X[:, self._features] if sp.issparse(X) else X.take(self._features, axis=1)
         if self._fill is not None:
             X = fill_block(X, self._fill)
-        weights = None if self._weights is None else self._weights[rows]
-        covariates = None if self._covariates is None else self._covariates.of_rows(span, X)
-        clusters = None if self._clusters is None else self._clusters.codes(span)
+        weights = None if self.weights is None else self.weights[rows]
+        covariates = None if self.covariates is None else self.covariates.of_rows(span, X)
+        clusters = None if self.clusters is None else self.clusters.codes(span)
         return Block(row, X, Y, weights, covariates, clusters)
 
     def as_read(self) -> RowView:
         """Return the view with numeric targets as they are."""
         view = copy(self)
-        view._targets = None
+        view.targets = None
         view.__dict__.pop("profile", None)
         return view
 

@@ -160,7 +160,7 @@ def open_scan(table: Any, columns: Sequence[str] | None, *, what: str) -> FileRo
     """
     labels = LabelSpec(columns=None if columns is None else tuple(columns))
     reader = open_batches(scan_of(table), FileSpec(labels=labels), what=what)
-    return open_rows(reader, "", column_names=lambda: reader.header.feature_names)
+    return open_rows(reader, "", read_feature_names=lambda: reader.header.feature_names)
 
 
 def open_backed(adata: Any) -> FileRows:
@@ -178,7 +178,7 @@ def open_backed(adata: Any) -> FileRows:
     path = str(adata.filename)
     whole = examine([path])
     reader = require_rows(open_anndata_matrix(path, adata.n_obs, tuple(map(str, adata.var_names))), path)
-    return open_rows(reader, path, whole=whole, column_names=lambda: reader.header.feature_names)
+    return open_rows(reader, path, whole=whole, read_feature_names=lambda: reader.header.feature_names)
 
 
 def open_file(path: str, spec: FileSpec) -> FileDataset:
@@ -203,8 +203,8 @@ def open_file(path: str, spec: FileSpec) -> FileDataset:
         options=spec.storage_options,
         whole=whole,
         reading={"labels": repr(spec.labels), "format": spec.format, "keys": spec.keys, "drop": spec.drop},
-        column_names=lambda: dataset.feature_names.tolist(),
-        columns_of_rows=lambda: FileColumns(path, spec, reader.header.n_rows or 0),
+        read_feature_names=lambda: dataset.feature_names.tolist(),
+        read_columns=lambda: FileColumns(path, spec, reader.header.n_rows or 0),
     )
     dataset = FileDataset(rows, reader.header, spec)
     if spec.targets:

@@ -76,14 +76,12 @@ class FileRows(RowSource):
     block_bytes : int
     n_categories : int64 array, shape (d,), or None
         Categories of each feature, 0 of numbers. Not sent to workers.
-    mark : str or None
-        What changes with the files.
+    digest : str or None
+        Changes with the files.
     residence : {"storage", "process"}
         As of `RowSource`; "process" where the reader is of this process alone.
-    column_names : callable
-        Gives `feature_names`. Not sent to workers.
-    columns_of_rows : callable
-        Gives `columns`. Not sent to workers.
+    read_feature_names, read_columns : callable
+        Give `feature_names` and `columns`. Not sent to workers.
     """
 
     reader: Reader
@@ -94,26 +92,17 @@ class FileRows(RowSource):
     parts: tuple[Part, ...]
     block_bytes: int = BLOCK_BYTES
     n_categories: NDArray[np.int64] | None = None
-    mark: str | None = None
+    digest: str | None = None
     residence: Literal["storage", "process", "graph"] = "storage"
-    column_names: Callable[[], Sequence[str] | None] = lambda: None
-    columns_of_rows: Callable[[], Mapping[str, RowColumn]] = dict
+    read_feature_names: Callable[[], Sequence[str] | None] = lambda: None
+    read_columns: Callable[[], Mapping[str, RowColumn]] = dict
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (
-            FileRows,
-            (
-                *(self.reader, self.path, self.sources, self.options, self.scan, self.parts),
-                *(self.block_bytes, None, self.mark),
-            ),
-        )
-
-    @property
-    def profile(self) -> Profile:
-        return self._profile
+        parts = (self.reader, self.path, self.sources, self.options, self.scan, self.parts)
+        return FileRows, (*parts, self.block_bytes, None, self.digest)
 
     @cached_property
-    def _profile(self) -> Profile:
+    def profile(self) -> Profile:
         reader, offsets, labels = self.reader, self.row_offsets, self.scan.nonzeros
         n, d, q = int(offsets[-1]), reader.header.n_features or 0, self.scan.counts.shape[1]
         partition_rows = int(np.diff(offsets).max(initial=1))
@@ -158,27 +147,23 @@ class FileRows(RowSource):
     def row_offsets(self) -> NDArray[np.int64]:
         return np.array([*(part.row for part in self.parts), self.reader.header.n_rows], np.int64)
 
-    @property
+    @cached_property
     def features(self) -> FeatureInfo:
         return FeatureInfo(n_categories=self.n_categories)
 
-    @property
+    @cached_property
     def label_counts(self) -> NDArray[np.int64]:
         return self.scan.counts
 
     @property
     def feature_names(self) -> Sequence[str] | None:
-        return self.column_names()
+        return self.read_feature_names()
 
     @property
     def columns(self) -> Mapping[str, RowColumn]:
-        return self.columns_of_rows()
+        return self.read_columns()
 
-    @property
-    def digest(self) -> str | None:
-        return self.mark
-
-    @property
+    @cached_property
     def place(self) -> str | None:
         return self.path if self.sources else None
 
@@ -188,7 +173,7 @@ class FileRows(RowSource):
     def labels_only(self) -> RowSource:
         if not self.profile.q:
             return self  # of no columns a reader tells no rows
-        return replace(self, reader=self.reader.only_labels(), n_categories=None, column_names=lambda: None)
+        return replace(self, reader=self.reader.only_labels(), n_categories=None, read_feature_names=lambda: None)
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Yield blocks of partitions first..last-1 in row order."""
@@ -297,7 +282,7 @@ def open_rows(
     reading : plain values, optional
         How the file is read, which is a part of what it is known by.
     **names
-        `column_names` and `columns_of_rows` of `FileRows`.
+        `read_feature_names` and `read_columns` of `FileRows`.
 
     Raises
     ------
@@ -329,6 +314,6 @@ def open_rows(
         BLOCK_BYTES,
         n_categories=categories,
         residence="storage" if path else "process",
-        mark=f"changed-{digest_of({'files': facts, 'reading': reading})}" if known else None,
+        digest=f"changed-{digest_of({'files': facts, 'reading': reading})}" if known else None,
         **names,
     )

@@ -23,7 +23,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -516,109 +516,72 @@ class StoreRows(RowSource):
     ----------
     location : StoreLocation
     X, Y : MatrixLayout
-    partition_rows : int64 array, shape (partitions + 1,)
-        `row_offsets`.
+    row_offsets : int64 array, shape (partitions + 1,)
     nonzero_offsets, label_offsets : int64 array, shape (partitions + 1,)
         Stored values of X and of Y before each partition.
-    driver_features : FeatureInfo
+    features : FeatureInfo
         Not sent to workers.
-    driver_label_counts : int64 array, shape (3, q)
-    driver_quantiles : callable, optional
-        Reads `quantiles`. Not sent to workers.
-    driver_columns, driver_feature_names : callable, optional
-        Give `columns` and `feature_names`. Not sent to workers.
+    label_counts : int64 array, shape (3, q)
+        Not sent to workers.
     block_bytes : int
-    content_digest : str, optional
-        `digest`.
-    earlier_digests : tuple of (str, int)
-        `earlier`. Not sent to workers.
+    digest : str, optional
+        Not sent to workers.
+    earlier : tuple of (str, int)
+        Not sent to workers.
+    read_quantiles, read_columns, read_feature_names : callable, optional
+        Give `quantiles`, `columns` and `feature_names`. Not sent to workers.
     """
 
     location: StoreLocation
     X: MatrixLayout
     Y: MatrixLayout
-    partition_rows: NDArray[np.int64]
+    # A field hides the property of the same name, which would be its default.
+    row_offsets: NDArray[np.int64] = field()
     nonzero_offsets: NDArray[np.int64]
     label_offsets: NDArray[np.int64]
-    driver_features: FeatureInfo
-    driver_label_counts: NDArray[np.int64]
+    features: FeatureInfo = field()
+    label_counts: NDArray[np.int64] = field()
     block_bytes: int = BLOCK_BYTES
-    content_digest: str | None = None
-    earlier_digests: tuple[tuple[str, int], ...] = ()
-    driver_quantiles: Callable[[], NDArray[np.float64] | None] = lambda: None
-    driver_columns: Callable[[], Mapping[str, RowColumn]] = dict
-    driver_feature_names: Callable[[], Sequence[str] | None] = lambda: None
+    digest: str | None = None
+    earlier: tuple[tuple[str, int], ...] = ()
+    read_quantiles: Callable[[], NDArray[np.float64] | None] = lambda: None
+    read_columns: Callable[[], Mapping[str, RowColumn]] = dict
+    read_feature_names: Callable[[], Sequence[str] | None] = lambda: None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (
-            StoreRows,
-            (
-                self.location,
-                self.X,
-                self.Y,
-                self.partition_rows,
-                self.nonzero_offsets,
-                self.label_offsets,
-                FeatureInfo(),
-                np.zeros((3, 0), dtype=np.int64),
-                self.block_bytes,
-            ),
-        )
+        parts = (self.location, self.X, self.Y, self.row_offsets, self.nonzero_offsets, self.label_offsets)
+        return StoreRows, (*parts, FeatureInfo(), np.zeros((3, 0), dtype=np.int64), self.block_bytes)
 
-    @property
-    def row_offsets(self) -> NDArray[np.int64]:
-        return self.partition_rows
-
-    @property
+    @cached_property
     def place(self) -> str:
         return self.location.path
-
-    @property
-    def digest(self) -> str | None:
-        return self.content_digest
-
-    @property
-    def earlier(self) -> tuple[tuple[str, int], ...]:
-        return self.earlier_digests
 
     def tail(self, first: int) -> StoreRows:
         return replace(
             self,
-            partition_rows=self.partition_rows[first:],
+            row_offsets=self.row_offsets[first:],
             nonzero_offsets=self.nonzero_offsets[first:],
             label_offsets=self.label_offsets[first:],
-            driver_features=FeatureInfo(),
-            driver_quantiles=lambda: None,
-            content_digest=None,
-            earlier_digests=(),
+            features=FeatureInfo(),
+            read_quantiles=lambda: None,
+            digest=None,
+            earlier=(),
         )
 
     @property
-    def features(self) -> FeatureInfo:
-        return self.driver_features
-
-    @property
     def quantiles(self) -> NDArray[np.float64] | None:
-        return self.driver_quantiles()
+        return self.read_quantiles()
 
     @property
     def columns(self) -> Mapping[str, RowColumn]:
-        return self.driver_columns()
+        return self.read_columns()
 
     @property
     def feature_names(self) -> Sequence[str] | None:
-        return self.driver_feature_names()
-
-    @property
-    def label_counts(self) -> NDArray[np.int64]:
-        return self.driver_label_counts
-
-    @property
-    def profile(self) -> Profile:
-        return self._profile
+        return self.read_feature_names()
 
     @cached_property
-    def _profile(self) -> Profile:
+    def profile(self) -> Profile:
         n, nonzeros, label_nonzeros = (
             int(offsets[-1] - offsets[0]) for offsets in (self.row_offsets, self.nonzero_offsets, self.label_offsets)
         )
@@ -728,7 +691,6 @@ class StoreRows(RowSource):
         return LabelRows(self)
 
 
-@dataclass(frozen=True)
 class LabelRows(RowSource):
     """The labels of a store's rows; X is not read and has no column.
 
@@ -737,23 +699,10 @@ class LabelRows(RowSource):
     rows : StoreRows
     """
 
-    rows: StoreRows
-
-    @property
-    def profile(self) -> Profile:
-        return replace(self.rows.profile.labels_only(), read_bytes=self.rows.label_bytes)
-
-    @property
-    def row_offsets(self) -> NDArray[np.int64]:
-        return self.rows.row_offsets
-
-    @property
-    def place(self) -> str:
-        return self.rows.place
-
-    @property
-    def digest(self) -> str | None:
-        return self.rows.digest
+    def __init__(self, rows: StoreRows) -> None:
+        self.rows = rows
+        self.profile = replace(rows.profile.labels_only(), read_bytes=rows.label_bytes)
+        self.row_offsets, self.place, self.digest = rows.row_offsets, rows.place, rows.digest
 
     def require_visible(self) -> None:
         self.rows.require_visible()

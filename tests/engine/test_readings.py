@@ -357,7 +357,7 @@ class WaitingRows(SlowRows):
     def __init__(self, *args, folder):
         super().__init__(*args, block_bytes=320)
         self._folder = folder
-        self._profile = replace(self._profile, read_bytes=2**40)
+        self.profile = replace(self.profile, read_bytes=2**40)
 
     def readers(self):
         """How many tasks every process has begun."""

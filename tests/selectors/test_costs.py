@@ -205,7 +205,7 @@ def test_libraries_of_the_driver_count_once(resources, monkeypatch):
 
 def test_passes_tasks_and_bytes_add_up_over_all_times():
     rows = source()
-    rows._profile = replace(rows.profile, read_bytes=1000)
+    rows.profile = replace(rows.profile, read_bytes=1000)
     once = plan_statistics(rows, [Sized()], HERE)
     cost = Cost([Reading("first", (Sized(),)), "", Reading("loop", (Sized(),), times=50, typical=(3, 7))])
     plan = project(cost, rows, HERE)

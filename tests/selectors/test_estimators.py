@@ -242,7 +242,7 @@ def test_a_driver_too_small_is_refused_before_anything_is_read():
 
     X, Y = problem()
     wide = Untouched(X, as_labels(Y))
-    wide._profile = replace(wide.profile, d=10**7, q=100)
+    wide.profile = replace(wide.profile, d=10**7, q=100)
     with runtime.process_limits(memory_limit=2**30), pytest.raises(DoesNotFitError) as caught:
         ELC(2).fit(wide)
     assert caught.value.projected > caught.value.available

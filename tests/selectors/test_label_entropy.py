@@ -60,7 +60,7 @@ def test_tiles_give_the_same_bits(threads):
     # (48) and scratch (40 + 24 a feature): leave room for less.
     limit = int((runtime.PROCESS_BYTES + 728 + threads * (1048 + 960 // 3)) / 0.8)
     tight = Resources(1, threads, limit, 2**32)
-    source._profile = replace(source.profile, block_rows=1, block_bytes=8)  # no scratch
+    source.profile = replace(source.profile, block_rows=1, block_bytes=8)  # no scratch
     readings = Readings(source, tight, selector.plan(source, tight), Asked(3))
     scores = selector.make_question().method.score(readings)
     assert readings.plan.passes == len(readings.records) > 1
