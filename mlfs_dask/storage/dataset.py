@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -245,10 +245,6 @@ class Dataset(ABC):
         Values of each categorical feature, by its index, in the order of their codes.
     label_counts : int64 array, shape (3, q)
         Unknown, negative and positive entries of each label.
-    X : dask Array, shape (n, d)
-        One block per partition: ndarray, or `sparse.GCXS` compressed on rows.
-    Y : dask Array of int8, shape (n, q)
-        1, 0, -1 = unknown; blocks like those of X.
     """
 
     path: str
@@ -257,13 +253,35 @@ class Dataset(ABC):
     label_names: Any
     kinds: Any
     categories: Any
-    X: Any
-    Y: Any
 
     @property
     @abstractmethod
     def digest(self) -> str | None:
         """Digest of the content; None if changes cannot be detected."""
+
+    @cached_property
+    def X(self) -> da.Array:
+        """Dask array, shape (n, d), with one block per partition: ndarray, or `sparse.GCXS` compressed on rows."""
+        return self._lazy("X", "feature_names")
+
+    @cached_property
+    def Y(self) -> da.Array:
+        """Dask array of int8, shape (n, q): 1, 0, -1 = unknown; blocks like those of X."""
+        return self._lazy("Y", "label_names")
+
+    def _lazy(self, which: Literal["X", "Y"], names: str) -> da.Array:
+        from mlfs_dask.storage.arrays import lazy_matrix  # a pass over `rows` needs no dask.array
+
+        return lazy_matrix(self.rows, which, self._names_reader(names), sparse_labels=self._sparse_labels)
+
+    @property
+    def _sparse_labels(self) -> bool:
+        """True if blocks of Y are sparse."""
+        return not self.rows.profile.numeric
+
+    def _names_reader(self, attribute: str) -> Callable[[], NDArray[Any]]:
+        """Return a function that reads `feature_names` or `label_names`; it travels with lazy arrays."""
+        return partial(getattr, self, attribute)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -558,32 +576,12 @@ class Store(Dataset):
             )
         return layout
 
-    @cached_property
-    def X(self) -> da.Array:
-        from mlfs_dask.storage.arrays import lazy_matrix  # a pass over `rows` needs no dask.array
+    @property
+    def _sparse_labels(self) -> bool:
+        return not self.schema.targets and self.schema.labels_storage == "sparse"
 
-        rows, stored = self.store_rows, self.schema.partitions.nonzeros
-        return lazy_matrix(
-            rows, rows.X, stored, self._token("X"), column_names=partial(_names, rows.location, "feature_names")
-        )
-
-    @cached_property
-    def Y(self) -> da.Array:
-        from mlfs_dask.storage.arrays import lazy_matrix, streamed_matrix  # as above
-
-        if self.schema.targets:
-            return streamed_matrix(self.rows, "Y", lambda: self.label_names)
-        rows, stored = self.store_rows, self.schema.partitions.label_nonzeros
-        return lazy_matrix(
-            rows, rows.Y, stored, self._token("Y"), column_names=partial(_names, rows.location, "label_names")
-        )
-
-    def _token(self, name: str) -> str:
-        """Return the name of a lazy array: equal only for the same content at the same place, cut alike."""
-        from dask.base import tokenize  # as above
-
-        mark = tokenize(self.digest, self.path, self.schema.partitions.rows)
-        return f"mlfs-{name}-{mark}"
+    def _names_reader(self, attribute: str) -> Callable[[], NDArray[Any]]:
+        return partial(_names, self._location, attribute)
 
 
 class DatasetSubset(Dataset):
@@ -664,17 +662,14 @@ class DatasetSubset(Dataset):
     def rows(self) -> RowView:
         return RowView(self._whole.rows, self._rows, features=self._features, labels=self._labels)
 
-    @cached_property
-    def X(self) -> da.Array:
-        from mlfs_dask.storage.arrays import chosen_blocks  # as of the whole
+    @property
+    def _sparse_labels(self) -> bool:
+        return self._whole._sparse_labels
 
-        return chosen_blocks(self._whole.X, self.rows, self._rows, self._features, f"mlfs-X-{self.digest}")
-
-    @cached_property
-    def Y(self) -> da.Array:
-        from mlfs_dask.storage.arrays import chosen_blocks  # as of the whole
-
-        return chosen_blocks(self._whole.Y, self.rows, self._rows, self._labels, f"mlfs-Y-{self.digest}")
+    def _names_reader(self, attribute: str) -> Callable[[], NDArray[Any]]:
+        read = self._whole._names_reader(attribute)
+        chosen = self._features if attribute == "feature_names" else self._labels
+        return lambda: _part(read(), chosen)
 
 
 def expressions(subset: Mapping[str, Any]) -> dict[str, str | None]:

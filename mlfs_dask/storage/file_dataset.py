@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,6 @@ from mlfs_dask.rows.view import RowView
 from mlfs_dask.storage.dataset import Dataset, target_columns
 from mlfs_dask.storage.file_rows import FileRows, open_rows, require_rows
 from mlfs_dask.storage.numbered_names import NumberedNames
-
-if TYPE_CHECKING:
-    import dask.array as da
 
 
 class FileDataset(Dataset):
@@ -83,18 +80,6 @@ class FileDataset(Dataset):
     @property
     def categories(self) -> dict[int, tuple[str, ...]]:
         return dict(self._header.categories)
-
-    @cached_property
-    def X(self) -> da.Array:
-        from mlfs_dask.storage.arrays import streamed_matrix  # a pass over `rows` needs no dask.array
-
-        return streamed_matrix(self.rows, "X", lambda: self.feature_names)
-
-    @cached_property
-    def Y(self) -> da.Array:
-        from mlfs_dask.storage.arrays import streamed_matrix  # as above
-
-        return streamed_matrix(self.rows, "Y", lambda: self.label_names)
 
 
 def _names(names: tuple[str, ...] | None, letter: str, count: int) -> NDArray[Any]:

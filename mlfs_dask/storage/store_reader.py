@@ -709,7 +709,7 @@ class LabelRows(RowSource):
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Yield a block for each of the partitions first..last-1."""
-        with self.rows.location.reading(), contextlib.closing(_LabelReader(self.rows)) as labels:
+        with self.rows.location.reading(), contextlib.closing(_LabelReader(self.rows, self.rows.Y)) as labels:
             labels.expect_partitions(first, last)
             for i in range(first, last):
                 Y = labels.partition(i)
@@ -721,20 +721,15 @@ class _MatrixReader:
 
     Parameters
     ----------
-    location : StoreLocation
+    rows : StoreRows
     matrix : MatrixLayout
-    window : callable
-        What is requested of each array of a remote store before it is needed.
+        X or Y.
     """
 
-    def __init__(
-        self,
-        location: StoreLocation,
-        matrix: MatrixLayout,
-        window: Callable[[ArrayLayout], Window] = lambda layout: ONE_BY_ONE,
-    ) -> None:
+    def __init__(self, rows: StoreRows, matrix: MatrixLayout) -> None:
+        self._rows = rows
         self.dense, self.width = matrix.dense is not None, matrix.shape[1]
-        self.arrays = [ArrayReader(location, layout, window(layout)) for layout in matrix.arrays]
+        self.arrays = [ArrayReader(rows.location, layout, rows.window(layout)) for layout in matrix.arrays]
 
     def expect(self, rows: _Range, stored: _Range) -> None:
         """Announce that some rows, whose stored values lie in `stored`, are read next."""
@@ -764,17 +759,6 @@ class _MatrixReader:
         if fault is not None:
             raise self.arrays[1].damage(fault)
 
-    def read(self, rows: _Range, stored: _Range) -> Any:
-        """Return some rows: ndarray, or data, indices and offsets that count from 0."""
-        if self.dense:
-            values = np.empty((rows[1] - rows[0], self.width), self.arrays[0].layout.dtype)
-            self.arrays[0].read(*rows, values)
-            return values
-        data, indices = (np.empty(stored[1] - stored[0], array.layout.dtype) for array in self.arrays[:2])
-        indptr = self.offsets(rows, stored)
-        self.fill(stored[0], indptr, data, indices, first_row=rows[0])
-        return data, indices, indptr
-
     def close(self) -> None:
         for array in self.arrays:
             array.close()
@@ -782,10 +766,6 @@ class _MatrixReader:
 
 class _LabelReader(_MatrixReader):
     """Reads Y of a store, a partition at a time."""
-
-    def __init__(self, rows: StoreRows) -> None:
-        super().__init__(rows.location, rows.Y, rows.window)
-        self._rows = rows
 
     def expect_partitions(self, first: int, last: int) -> None:
         """Announce that partitions first..last-1 are read next."""
@@ -795,16 +775,19 @@ class _LabelReader(_MatrixReader):
     def partition(self, i: int) -> sp.csr_array:
         rows, _, stored = self._rows.bounds(i, i + 1)
         with self._rows.location.partition(i, rows):
-            read = self.read(rows, stored)
-            values = read if self.dense else read[0]
+            n = rows[1] - rows[0]
+            values: NDArray[Any] = np.empty((n, self.width) if self.dense else stored[1] - stored[0], np.int8)
+            if self.dense:
+                self.arrays[0].read(*rows, values)
+            else:
+                indices = np.empty(len(values), np.int32)
+                indptr = self.offsets(rows, stored)
+                self.fill(stored[0], indptr, values, indices, first_row=rows[0])
             low, high = values.min(initial=0), values.max(initial=0)
             if low < -1 or high > 1:
                 label = low if low < -1 else high
                 raise self.arrays[0].damage(f"it holds the label {label}, which can be 1, 0 or -1")
-            if self.dense:
-                return _labels_to_csr(read)
-            data, indices, indptr = read
-            return _csr(data, indices, indptr, (rows[1] - rows[0], self.width))
+            return _labels_to_csr(values) if self.dense else _csr(values, indices, indptr, (n, self.width))
 
 
 def _labels_to_csr(values: NDArray[Any]) -> sp.csr_array:
@@ -851,8 +834,8 @@ class _Run:
 
     def __init__(self, rows: StoreRows) -> None:
         self._rows = rows
-        self._X = _MatrixReader(rows.location, rows.X, rows.window)
-        self._labels = _LabelReader(rows)
+        self._X = _MatrixReader(rows, rows.X)
+        self._labels = _LabelReader(rows, rows.Y)
 
     def blocks(self, first: int, last: int) -> Iterator[Block]:
         rows, nonzeros, _ = self._rows.bounds(first, last)
@@ -930,39 +913,6 @@ class _SparseBuffer:
             self._data = _buffer(count, self._dtype)
             self._indices = _buffer(count, "i4")
         return self._data[:count], self._indices[:count]
-
-
-def read_block(
-    location: StoreLocation, matrix: MatrixLayout, partition: int, rows: tuple[int, int], stored: tuple[int, int]
-) -> Any:
-    """Return one partition of a matrix, in one piece.
-
-    Parameters
-    ----------
-    location : StoreLocation
-    matrix : MatrixLayout
-    partition : int
-        Its number, for messages.
-    rows : (int, int)
-        First row, and the row after the last.
-    stored : (int, int)
-        Where their stored entries begin and end; used when sparse.
-
-    Returns
-    -------
-    ndarray or tuple (data, indices, indptr)
-        Row offsets count from 0.
-
-    Raises
-    ------
-    DataError
-    """
-    with (
-        location.reading(),
-        location.partition(partition, rows),
-        contextlib.closing(_MatrixReader(location, matrix)) as reader,
-    ):
-        return reader.read(rows, stored)
 
 
 def read_entries(location: StoreLocation, layout: ArrayLayout, start: int, stop: int) -> NDArray[Any]:
