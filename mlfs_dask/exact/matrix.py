@@ -38,6 +38,10 @@ class ScaledMatrix:
     factor : float64 array, shape (d,)
     squares : float64 array, shape (d,)
         Mean square of every feature as it is seen here.
+    rows : float64 ndarray or csr_array, shape (n, d)
+        Rows between which distances are those of the scaled ones: sparse ones are not centred.
+    centre : float64 array, shape (d,), or None
+        Centre still to be subtracted from `rows`; None if they are centred.
 
     Examples
     --------
@@ -63,38 +67,28 @@ class ScaledMatrix:
             self.squares += (moments.mean * self.factor) ** 2
         if sp.issparse(X):
             data = X.data * self.factor[X.indices]  # float64
-            self._rows: Matrix = sp.csr_array((data, X.indices, X.indptr), shape=(n, d))
-            self._centre: Array | None = moments.mean * self.factor if centre else None
-            self._transposed = self._rows.T
+            self.rows: Matrix = sp.csr_array((data, X.indices, X.indptr), shape=(n, d))
+            self.centre: Array | None = moments.mean * self.factor if centre else None
+            self._transposed = self.rows.T
         else:
             rows = X.astype(np.float64)
             if centre:
                 rows -= moments.mean
             rows *= self.factor
-            self._rows, self._centre, self._transposed = rows, None, rows.T
-
-    @property
-    def rows(self) -> Matrix:
-        """Rows between which distances are those of the scaled ones: sparse ones are not centred."""
-        return self._rows
-
-    @property
-    def centre(self) -> Array | None:
-        """Centre still to be subtracted from `rows`, shape (d,); None if the rows are centred."""
-        return self._centre
+            self.rows, self.centre, self._transposed = rows, None, rows.T
 
     def forward(self, W: Array) -> Array:
         """Return X W, shape (n, c)."""
-        product = np.asarray(self._rows @ W)
-        if self._centre is not None:
-            product -= self._centre @ W
+        product = np.asarray(self.rows @ W)
+        if self.centre is not None:
+            product -= self.centre @ W
         return product
 
     def backward(self, V: Array) -> Array:
         """Return X'V, shape (d, c)."""
         product = np.asarray(self._transposed @ V)
-        if self._centre is not None:
-            product -= np.outer(self._centre, V.sum(axis=0))
+        if self.centre is not None:
+            product -= np.outer(self.centre, V.sum(axis=0))
         return product
 
     def gram(self, weights: Array | None = None, columns: NDArray[np.intp] | None = None) -> Array:
@@ -107,7 +101,7 @@ class ScaledMatrix:
         columns : int array, shape (m,), optional
             Of some features alone, shape (m, m).
         """
-        X, centre = self._rows, self._centre
+        X, centre = self.rows, self.centre
         if columns is not None:
             X = X[:, columns]
             centre = None if centre is None else centre[columns]
@@ -117,7 +111,7 @@ class ScaledMatrix:
 
     def gram_with(self, laplacian: Laplacian, factor: float = 1.0) -> Array:
         """Return X'LX times a factor, shape (d, d). Rows of L sum to zero: what X is centred at does not matter."""
-        return laplacian_gram(self._rows, laplacian.graph * factor, laplacian.degrees * factor)
+        return laplacian_gram(self.rows, laplacian.graph * factor, laplacian.degrees * factor)
 
 
 def workspace(*, sparse: bool) -> str:

@@ -433,9 +433,11 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
             points = place_anchors(np.concatenate([F, XW], axis=1), min(m, len(F)), self.seed)
         return replace(at, U=points[:, :q].copy(), T=points[:, q:].copy())
 
+    def rows(self, fixed: Fixed, at: At) -> PredictedRows:
+        return PredictedRows(fixed.scaling, self._prediction(fixed, at))  # F, S by Eqs. 17 and 21
+
     def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
-        rows = PredictedRows(fixed.scaling, self._prediction(fixed, at))  # F, S by Eqs. 17 and 21
-        direction = at.regression.direction
+        rows, direction = self.rows(fixed, at), at.regression.direction
         return [rows] if direction is None else [rows, NormalProduct(fixed.scaling, direction)]
 
     def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
@@ -497,9 +499,6 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
         regression = self._regression(fixed)
         regression.restore(arrays)
         return At(**{name: arrays[name] for name in ("W", "mean", "U", "T", "coupling")}, regression=regression)
-
-    def row_labels(self, fixed: Fixed, at: At) -> PredictedRows:
-        return PredictedRows(fixed.scaling, self._prediction(fixed, at))
 
     def facts(self, fixed: Fixed, at: At) -> dict[str, Any]:
         graph = None

@@ -48,18 +48,15 @@ class AnchoredRegression(Regression):
 
     takes_covariates = False
     takes_weights = False
+    always_draws = True
     passes = "2"
     memory = "worker: 8 bytes * (d² + q d + m d + m²) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"
+    workspace = f"p + 6 m d + {Regression.workspace}"  # the sample's points and k-means, scaled sums of anchors
     reading = "moments"
 
     n_anchors: AnchorCount = 300
     anchor_neighbors: AnchorNeighbors = 3
     random_state: Annotated[Seed, seed_of("the sample and of k-means")] = None
-
-    @property
-    def is_random(self) -> bool:
-        """Rows are drawn for anchors, always."""
-        return self.takes_seed()
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         profile = profile_of(source)
@@ -97,11 +94,6 @@ class AnchoredRegression(Regression):
     def sizes(self, source: Profile | RowSource) -> dict[str, int]:
         graph = AnchorGraph.of(self, profile_of(source))
         return {"m": graph.count, "p": graph.point_numbers}
-
-    @property
-    def workspace(self) -> str:
-        """The sample's points and k-means, scaled sums of anchors."""
-        return f"p + 6 m d + {super().workspace}"
 
     def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         return replace(super().cost(source, resources, asked), loads_sklearn=True)

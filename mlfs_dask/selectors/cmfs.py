@@ -6,7 +6,7 @@ discarded. Nothing has d × d numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -147,7 +147,7 @@ class CMFS(Loop[Fixed, At]):
         return super().reads(profile) | {"sample": self._sample(profile)}
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
-        start = self._rows(fixed, at, placeholder(profile.q, 2 * self._latent(profile.q)))
+        start = self.rows(fixed, at, placeholder(profile.q, 2 * self._latent(profile.q)))
         sample = self._sample(profile).result_bytes
         return Cost(steps=[Reading(START, (start,), workspace="2 d l")], sizes={"sample": numbers(sample)})
 
@@ -160,7 +160,7 @@ class CMFS(Loop[Fixed, At]):
         alpha = self.alpha * (squares or 1.0) / max(float(np.trace(pairs)), 1.0)
         return Fixed(scaling.centre, scaling.factor, keys, pairs, share, float(n), squares, alpha)
 
-    def _rows(self, fixed: Fixed, at: At, start: Array | None = None) -> Statistic:
+    def rows(self, fixed: Fixed, at: At, start: Array | None = None) -> Statistic:
         """Return the statistic of V, with features less their offsets."""
         shift = np.divide(at.offset, fixed.factor, out=np.zeros_like(at.offset), where=fixed.factor > 0)
         scaling = Scaling(fixed.centre + shift, fixed.factor)
@@ -175,14 +175,11 @@ class CMFS(Loop[Fixed, At]):
         d, m, q = len(fixed.centre), len(fixed.keys), len(fixed.pairs)
         nothing = At(np.zeros((d, 0)), np.zeros(d), np.zeros((0, q)), np.zeros((m, 0)), 0.0)
         B, sums = first_factors(
-            fixed.pairs, self._latent(q), lambda both: job.run(START, self._rows(fixed, nothing, both))[0]
+            fixed.pairs, self._latent(q), lambda both: job.run(START, self.rows(fixed, nothing, both))[0]
         )
         at = replace(nothing, A=np.zeros((d, len(B))), B=B, U=np.zeros((m, len(B))))
         critical = row_sparse.critical_weight(sums.XV)
         return self._step(fixed, replace(at, gamma=penalty_weight(self, "gamma", critical, trace.penalties)), sums)
-
-    def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
-        return [self._rows(fixed, at)]
 
     def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
         rows: LatentSums = sums[0]

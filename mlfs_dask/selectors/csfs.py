@@ -6,7 +6,6 @@ Conference on Artificial Intelligence 28 (2014) 1171-1177.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -93,8 +92,8 @@ class CSFS(ReweightedRegression[Fixed]):
         weight = penalty_weight(self, "alpha", critical, trace.penalties)
         return self.step(fixed, replace(at, weight=weight), sums, 1.0)
 
-    def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
-        return [ReweightedRows(fixed.scaling, at.W, at.b, None, gram=False)]
+    def rows(self, fixed: Fixed, at: At) -> Statistic:
+        return ReweightedRows(fixed.scaling, at.W, at.b, None, gram=False)
 
     def step(self, fixed: Fixed, at: At, sums: WeightedSums, power: float) -> At:
         W, epsilon = row_sparse.reweight(fixed.gram, sums.centred_products(), at.weight, at.W, at.epsilon)

@@ -75,11 +75,8 @@ class FSSRDM(Regression):
     typical_iterations = 10, 60
 
     memory = "worker: 8 bytes * (d² + q d + q²); driver: 8 bytes * (4 d² + 12 q d)"
-
-    @property
-    def workspace(self) -> str:
-        """The quadratic form and its factors, beside what its family holds."""
-        return f"{1 + row_sparse.SQUARE_MATRICES} d d + {super().workspace}"
+    # The quadratic form and its factors, beside what its family holds.
+    workspace = f"{1 + row_sparse.SQUARE_MATRICES} d d + {Regression.workspace}"
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         return {name: OfLabelled(statistic) for name, statistic in super().reads(source).items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -17,12 +17,11 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.exact import matrix
 from mlfs_dask.exact.fit import ExactFit, run_program
 from mlfs_dask.exact.matrix import ScaledMatrix
-from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.rows.sources import ArrayRows
-from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.anchor_graph import AnchorGraph
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
+from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.in_memory import InMemory
 from mlfs_dask.selectors.loop import Loop, Scaled, placeholder
 from mlfs_dask.selectors.parameters import Absolute, GramCap, MaxIter, Missing, Param, seed_of
@@ -160,7 +159,7 @@ class GLFS(InMemory, Loop[Fixed, At]):
 
     name = "GLFS"
     init_shapes: ClassVar[Mapping[str, str]] = {"W": "d q", "M": "d q"}
-    known_entries = True
+    known_entries = caps_features = True
     records = Fixed, At
     typical_iterations = 5, 12
     passes = "2 + 1 an iteration; in the published form 1"
@@ -184,10 +183,6 @@ class GLFS(InMemory, Loop[Fixed, At]):
 
     def reads(self, profile: Profile) -> dict[str, Statistic]:
         return super().reads(profile) | {"gram": Gram(profile.d), "sample": self._graph(profile).sample}
-
-    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
-        require_gram(profile_of(source).d, self.gram_cap, self.name)
-        return super().cost(source, resources, asked)
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         labels = Reading(GROUPS, (AtShares(GroupedPairs(self._anchors(fixed), profile.q), fixed.share),))
@@ -233,10 +228,10 @@ class GLFS(InMemory, Loop[Fixed, At]):
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         return At(np.zeros((2, len(fixed.centre), len(fixed.share))), fixed.share, 0.0, 0.0)
 
-    def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
+    def rows(self, fixed: Fixed, at: At) -> Statistic:
         V = placeholder(*at.W.shape[1:]) if at.W.strides[0] == 0 else at.W.sum(axis=0)
         rules = fixed.means, fixed.values, fixed.vectors
-        return [AtShares(GroupedRows(fixed.scaling, self._anchors(fixed), V, at.b, *rules, self.alpha), fixed.share)]
+        return AtShares(GroupedRows(fixed.scaling, self._anchors(fixed), V, at.b, *rules, self.alpha), fixed.share)
 
     def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
         W, M = at.W
@@ -270,6 +265,7 @@ class GLFS(InMemory, Loop[Fixed, At]):
 
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
         """Return the program's memory: X'X and its factors, labels and latent labels, weights with their successors."""
+        require_gram(profile.d, self.gram_cap, self.name)
         own = f"p + {1 + row_sparse.SQUARE_MATRICES} d d + 9 n q + 12 d q + g q q"
         return join_terms(matrix.workspace(sparse=profile.sparse), own), self.sizes(profile)
 

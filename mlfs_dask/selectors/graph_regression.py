@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -218,8 +218,8 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
             theta=self.prediction_weight,
         )
 
-    def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
-        return [self._system(fixed, at)]
+    def rows(self, fixed: Fixed, at: At) -> Any:
+        return self._system(fixed, at)
 
     def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
         rows: SystemSums = sums[0]

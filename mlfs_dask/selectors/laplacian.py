@@ -114,14 +114,11 @@ class LaplacianScore(InMemory, OneReading):
     passes = "1; with anchors 2"
     memory = "driver: X twice; with anchors worker: 8 bytes * 4 * m * d for m anchors, driver: 8 bytes * 6 * m * d"
 
+    always_draws = True
     takes_weights = False
     resamples_rows = False
     reading = "moments and sample"
     workspace = "p + 6 m d"  # k-means, and scaled anchors
-
-    @property
-    def is_random(self) -> bool:
-        return True
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         profile = profile_of(source)

@@ -78,6 +78,8 @@ class LEDA(AnchoredRegression):
     unknown_entry = "gets a label from near rows"
     passes = "3"
     memory = "worker: 8 bytes * (d² + q d + 3 m d + m²) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"
+    # The scatter, its factors, and means of labels.
+    workspace = f"{1 + row_sparse.SQUARE_MATRICES} d d + {AnchoredRegression.workspace}"
 
     def second(self, source: Profile | RowSource, anchors: Anchors, found: Mapping[str, Any]) -> dict[str, Statistic]:
         profile = profile_of(source)
@@ -89,11 +91,6 @@ class LEDA(AnchoredRegression):
         anchors, graph = self.anchors(source, found), found.get("graph")
         weights = placeholder(anchors.count) if graph is None else graph.anchor_labels(self.propagation).sum(axis=1)
         yield SCATTER, {"gram": PropagatedGram(anchors, weights)}
-
-    @property
-    def workspace(self) -> str:
-        """The scatter, its factors, and means of labels."""
-        return f"{1 + row_sparse.SQUARE_MATRICES} d d + {super().workspace}"
 
     def scores(self, *, k: int, sums: LabelMoments, graph: PropagationSums, gram: Array, factor: Array) -> Scores:
         labels = graph.anchor_labels(self.propagation)

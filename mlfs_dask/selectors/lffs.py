@@ -77,17 +77,14 @@ class LFFS(AnchoredRegression):
     known_entries = True
     typical_iterations = 8, 83
     memory = "worker: 8 bytes * (d² + q d + m d + m²) for m anchors; driver: 8 bytes * (5 d² + 12 q d + 3 m d)"
+    # The sum of X'X and Q, its factors, and systems of anchors.
+    workspace = f"3 d d + 8 d l + 4 m m + {AnchoredRegression.workspace}"
 
     def _latent(self, q: int) -> int:
         return min(q, max(1, q // 2) if self.n_latent is None else self.n_latent)
 
     def sizes(self, source: Profile | RowSource) -> dict[str, int]:
         return super().sizes(source) | {"l": self._latent(profile_of(source).q)}
-
-    @property
-    def workspace(self) -> str:
-        """The sum of X'X and Q, its factors, and systems of anchors."""
-        return f"3 d d + 8 d l + 4 m m + {super().workspace}"
 
     def scores(self, *, k: int, sums: LabelMoments, gram: Array, graph: AnchorTotals, factor: Array) -> Scores:
         n = float(sums.n)

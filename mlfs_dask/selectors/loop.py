@@ -42,7 +42,7 @@ from mlfs_dask.statistics.gram import require_gram, scale_gram
 from mlfs_dask.statistics.label_statistics import FilledPairs, Labels
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
-from mlfs_dask.statistics.write_rows import BlockLabels, WriteLabels
+from mlfs_dask.statistics.write_rows import WriteLabels
 from mlfs_dask.typing import Array, join_terms, numbers
 
 F = TypeVar("F")
@@ -232,9 +232,16 @@ class Loop(LoopMethod, Generic[F, A]):
         """Return the first `At`. May make passes; is not called where a checkpoint has an `At`."""
         raise NotImplementedError
 
-    def reading(self, fixed: F, at: A) -> Sequence[Statistic]:
-        """Return statistics of an iteration; none where it reads nothing."""
+    def rows(self, fixed: F, at: A) -> Any:
+        """Return the statistic in which an iteration computes the variables of each row.
+
+        After the fit it computes labels of rows, of methods that recover these (`BlockLabels`).
+        """
         raise NotImplementedError
+
+    def reading(self, fixed: F, at: A) -> Sequence[Statistic]:
+        """Return statistics of an iteration, by default `rows` alone; none where it reads nothing."""
+        return [self.rows(fixed, at)]
 
     def objective(self, fixed: F, at: A, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
         """`objective`, and other values of an iteration that are reported, from the results of its pass."""
@@ -260,17 +267,13 @@ class Loop(LoopMethod, Generic[F, A]):
         """Return the most updates after the last pass of `trace`, where `predict` has a model."""
         return int(getattr(self, "steps_per_pass", 1))
 
-    def loop_scores(self, fixed: F, at: A) -> Array:
+    def loop_scores(self, fixed: F, at: Any) -> Array:
         """Return scores, shape (d,), for the `At` of the last pass: by default the norms of the rows of its W."""
-        return row_norms(vars(at)["W"])
+        return row_norms(at.W)
 
     def facts(self, fixed: F, at: A) -> dict[str, Any]:
         """Return facts for the record of the run, as plain data."""
         return {}
-
-    def row_labels(self, fixed: F, at: A) -> BlockLabels | None:
-        """Return the rule that computes labels of rows after the fit; None if the method recovers no labels."""
-        return None
 
     def state(self, at: A) -> Arrays:
         """Return arrays of a checkpoint."""
@@ -333,9 +336,7 @@ class Loop(LoopMethod, Generic[F, A]):
         low, high = self.iterations_on(profile) or typical
         notes = [f"fits took {low} to {high} iterations of one pass; at most {self.max_iter}", *beside.notes]
         if asked.labels_sink is not None:
-            rule = self.row_labels(fixed, at)
-            assert rule is not None
-            steps.append(Reading("labels", (WriteLabels(rule, asked.labels_sink),)))
+            steps.append(Reading("labels", (WriteLabels(self.rows(fixed, at), asked.labels_sink),)))
         return dataclasses.replace(
             beside, steps=steps, sizes={**self.sizes(profile), **beside.sizes, "sums": sums}, notes=notes
         )
@@ -406,7 +407,7 @@ class Loop(LoopMethod, Generic[F, A]):
         if keys is not None:
             scores = mean_of_copies(scores, keys)
         result = self._result(job, scores, trace, self.facts(fixed, at), positives)
-        return dataclasses.replace(result, row_labels=self.row_labels(fixed, at))
+        return result if self.label_threshold is None else dataclasses.replace(result, row_labels=self.rows(fixed, at))
 
     def _advance(
         self, job: Readings, fixed: F, at: A, sums: list[Any], factors: Mapping[str, Array], trace: LoopTrace

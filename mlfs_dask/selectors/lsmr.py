@@ -79,16 +79,12 @@ class LSMR(AnchoredRegression):
     unknown_entry = "makes its row unlabelled, which counts in the graph at most"
     typical_iterations = 40, 400
     memory = "worker: 8 bytes * (2 d² + q d + m d) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"
+    workspace = f"2 d d + {AnchoredRegression.workspace}"  # the term of the graph, and its sum with X'X
 
     def second(self, source: Profile | RowSource, anchors: Anchors, found: Mapping[str, Any]) -> dict[str, Statistic]:
         profile = profile_of(source)
         sums = OfLabelled(label_products(profile))
         return {"sums": sums, **self.second_of_labelled(profile, anchors)}
-
-    @property
-    def workspace(self) -> str:
-        """The term of the graph, and its sum with X'X."""
-        return f"2 d d + {super().workspace}"
 
     def scores(
         self, *, k: int, sums: LabelMoments, labelled: Array, gram: Array, graph: AnchorTotals, factor: Array

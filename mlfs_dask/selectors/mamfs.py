@@ -106,6 +106,7 @@ class MAMFS(CountingSelector):
     known_entries = True
     unknown_entry = LEFT_OUT
     choice_depends_on_k = True
+    always_draws = True
     resamples_rows = False
     takes_weights = False
     passes = "1 (1 more where ranges or quantiles are not recorded)"
@@ -113,10 +114,6 @@ class MAMFS(CountingSelector):
         "worker: 4 bytes * d * (codes - 1) * (q + 1); driver: 48 bytes * d * codes * (q + 1), the sample three times, "
         "and 16 bytes * k * d"
     )
-
-    @property
-    def is_random(self) -> bool:
-        return True
 
     # ------------------------------------------------------------------ what is read
 

@@ -82,11 +82,7 @@ class MDFS(AnchoredRegression):
     name = "MDFS"
     known_entries = True
     typical_iterations = 5, 40
-
-    @property
-    def workspace(self) -> str:
-        """Factors of X'X, and systems of anchors."""
-        return f"2 d d + 8 q d + 4 m m + {super().workspace}"
+    workspace = f"2 d d + 8 q d + 4 m m + {AnchoredRegression.workspace}"  # factors of X'X, and systems of anchors
 
     def _label_laplacian(self, sums: LabelMoments) -> Array:
         wanted = min(LABEL_NEIGHBORS, len(sums.pairs) - 2) if self.label_neighbors is None else self.label_neighbors

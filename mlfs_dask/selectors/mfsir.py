@@ -9,7 +9,7 @@ arXiv:2411.11436, doi:10.48550/arXiv.2411.11436.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -372,8 +372,8 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         d, q, m = len(fixed.centre), len(fixed.pairs), len(fixed.centres)
         return self._rows(fixed, np.zeros((d, 0)), np.zeros((0, q)), np.zeros((m, 0)), both)
 
-    def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
-        return [self._rows(fixed, at.W, at.B, at.U)]  # V, row by row
+    def rows(self, fixed: Fixed, at: At) -> Statistic:
+        return self._rows(fixed, at.W, at.B, at.U)  # V, row by row
 
     def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
         """Return Eq. 8 with the smoothness over anchors as its last term, and the residual."""
@@ -469,9 +469,6 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         normal, XXW = _normal_products(at.W, sums, gram, at.rho)
         descend(factors, sums.XV, at.rho, self.weight_steps_of(len(at.G)), normal, XXW)
         return replace(at, G=factors.G, H=factors.H, B=B)
-
-    def loop_scores(self, fixed: Fixed, at: At) -> Array:
-        return row_norms(at.W)
 
     def facts(self, fixed: Fixed, at: At) -> dict[str, Any]:
         graph = None

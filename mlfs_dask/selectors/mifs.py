@@ -117,6 +117,7 @@ class MIFS(InMemory, AnchoredRegression):
     init_shapes: ClassVar[Mapping[str, str]] = {"W": "d l", "V": "n l", "B": "l q"}
     known_entries = True
     typical_iterations = 5, 40
+    workspace = f"2 d d + 8 d l + 4 m m + {AnchoredRegression.workspace}"  # factors of X'X, and systems of anchors
 
     def latent(self, q: int) -> int:
         by_default = max(1, round(0.3 * q)) if self._is_published else q
@@ -181,11 +182,6 @@ class MIFS(InMemory, AnchoredRegression):
 
     def sizes(self, source: Profile | RowSource) -> dict[str, int]:
         return super().sizes(source) | {"l": self.latent(profile_of(source).q)}
-
-    @property
-    def workspace(self) -> str:
-        """Factors of X'X, and systems of anchors."""
-        return f"2 d d + 8 d l + 4 m m + {super().workspace}"
 
     def scores(self, *, k: int, sums: LabelMoments, gram: Array, graph: AnchorTotals, factor: Array) -> Scores:
         XX, XY = self.system(sums, gram, factor)

@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.rounding import ROUNDING
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
-from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import LEFT_OUT, method
-from mlfs_dask.selectors.costs import Asked, Cost
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.parameters import GramCap, Missing, Param, seed_of
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.ant_colony import lay_pheromone
-from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
+from mlfs_dask.statistics.gram import GRAM_CAP, Gram, scale_gram
 from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import Array, Seed
 
@@ -92,21 +90,15 @@ class MLACO(OneReading):
     unknown_entry = LEFT_OUT
     takes_covariates = takes_numbers = True
     resamples_rows = False
+    always_draws = caps_features = True
+    name = "MLACO"
     passes = "1"
     memory = "worker: 8 bytes * (d² + q d + q²); driver: 8 bytes * (3 d² + 2 q d)"
     workspace = "2 d d + 2 q d"
 
-    @property
-    def is_random(self) -> bool:
-        return True
-
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         profile = profile_of(source)
         return super().reads(source) | {"gram": Gram(profile.d, weighted=profile.weight is not None)}
-
-    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
-        require_gram(profile_of(source).d, self.gram_cap, "MLACO")
-        return super().cost(source, resources, asked)
 
     def notes(self, profile: Profile) -> list[str]:
         moves = self._count_moves(profile.d)

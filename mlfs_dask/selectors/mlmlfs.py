@@ -6,7 +6,7 @@ P. Zhu, Q. Xu, Q. Hu, C. Zhang, H. Zhao, "Multi-label feature selection with mis
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -25,12 +25,11 @@ from mlfs_dask.exact import graphs, matrix
 from mlfs_dask.exact.fit import ExactFit, run_program
 from mlfs_dask.exact.graphs import mean_distance, nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
-from mlfs_dask.rows.contract import Profile, RowSource, profile_of
-from mlfs_dask.runtime import Resources
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.anchor_graph import AnchorGraph
 from mlfs_dask.selectors.anchored_regression import MeanDegree, add_smoothness
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
+from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.in_memory import InMemory
 from mlfs_dask.selectors.loop import Shares
 from mlfs_dask.selectors.parameters import AnchorCount, AnchorNeighbors, GramCap, Param, seed_of
@@ -126,6 +125,7 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     name = "MLMLFS"
     init_shapes: ClassVar[Mapping[str, str]] = {"W": "d q", "b": "q"}
     penalty = "lambda_"
+    caps_features = True
     records = Fixed, At
     box = (-1.0, 1.0)
     supervision = "semi-supervised: labels may be unknown"
@@ -146,10 +146,6 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     def reads(self, profile: Profile) -> dict[str, Statistic]:
         return super().reads(profile) | {"sample": AnchorGraph.of(self, profile).sample}
 
-    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
-        require_gram(profile_of(source).d, self.gram_cap, self.name)
-        return super().cost(source, resources, asked)
-
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         graph = AnchorGraph.of(self, profile)
         return Cost(
@@ -162,7 +158,7 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     def _second(self, fixed: Shares, anchors: Anchors, at: At) -> list[Statistic]:
         """Return statistics of the second pass, in which W = 0."""
         d = len(fixed.centre)
-        return [Gram(d), AnchorSums(anchors), *self.reading(fixed, at)]
+        return [Gram(d), AnchorSums(anchors), self.rows(fixed, at)]
 
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         moments, labels = results["moments"], results["labels"]
@@ -178,14 +174,15 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         return self.first_step(fixed, self.zero(fixed), results["sums"], trace)
 
-    def reading(self, fixed: Any, at: At) -> Sequence[Statistic]:
-        return [OfLabelled(statistic, partly=True) for statistic in super().reading(fixed, at)]
+    def rows(self, fixed: Any, at: At) -> Statistic:
+        return OfLabelled(super().rows(fixed, at), partly=True)
 
     def quadratic(self, fixed: Fixed) -> Array:
         return fixed.smooth
 
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
         """Return the memory of the program: the graph, X'LX, the system for W, labels, predictions and their rows."""
+        require_gram(profile.d, self.gram_cap, self.name)
         strips = laplacian_gram_bytes(profile.n, profile.d, profile.nonzeros if profile.sparse else None)
         sizes = {"k": min(self.n_neighbors, profile.n - 1), "strips": numbers(strips)}
         own = f"8 n k + {4 * gates.VALUES_AT_ONCE} + 10 n q + 5 d d + 6 d q + strips"

@@ -24,6 +24,7 @@ from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
 from mlfs_dask.selectors.scores import Scores, uninformative_warning
 from mlfs_dask.statistics.covariates import adjusted, covariate_products
+from mlfs_dask.statistics.gram import require_gram
 from mlfs_dask.statistics.products import label_products
 from mlfs_dask.statistics.resampling import (
     NOT_RESAMPLED,
@@ -60,9 +61,16 @@ class OneReading(Method):
     of_zeros: ClassVar[str] = "no feature goes with any label"
     #: Whether it weighs features against one another, in which labels have no part.
     weighs_features: ClassVar[bool] = False
+    #: Whether it draws at random whatever its parameters are.
+    always_draws: ClassVar[bool] = False
+    #: Whether it forms a (d, d) matrix, of `gram_cap` features at most.
+    caps_features: ClassVar[bool] = False
+    #: What messages call it.
+    name: ClassVar[str]
 
     resamples: int
     random_state: Seed
+    gram_cap: int
 
     # ------------------------------------------------------------------ for subclasses
 
@@ -136,6 +144,8 @@ class OneReading(Method):
 
     def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         profile = profile_of(source)
+        if self.caps_features:
+            require_gram(profile.d, self.gram_cap, self.name)
         resampling = self.resampling(asked)
         readings = self._readings(source, resampling, resources)
         results = sum(statistic.result_bytes for statistic in readings[0].statistics)
@@ -250,7 +260,8 @@ class OneReading(Method):
 
     @property
     def is_random(self) -> bool:
-        return super().is_random and ((self.resamples_rows and self.resamples > 0) or self._missing == "median")
+        resamples = self.resamples_rows and self.resamples > 0
+        return super().is_random and (self.always_draws or resamples or self._missing == "median")
 
     def resampling(self, asked: Asked) -> Resampling:
         """Return the replicates of a fit, without the labels that shuffles draw from."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -11,15 +11,14 @@ from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, number_of, parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
-from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
-from mlfs_dask.selectors.costs import Asked, Cost, Readings
+from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.parameters import GramCap, Missing, seed_of
 from mlfs_dask.selectors.scores import SOLVED_BITS, Scores, not_converged, round_scores, zero_weights_warning
 from mlfs_dask.solvers.proximal import Solution
 from mlfs_dask.statistics.column_keys import ColumnKeys
-from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
+from mlfs_dask.statistics.gram import GRAM_CAP, Gram, scale_gram
 from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import Array, Seed
 
@@ -28,13 +27,11 @@ from mlfs_dask.typing import Array, Seed
 class Regression(OneReading):
     """Base class of regressions whose sums one pass gives."""
 
-    takes_covariates = True
+    takes_covariates = caps_features = True
     resamples_rows = False
     passes = "1"
     memory = "worker: 8 bytes * (d² + q d + q²); driver: 8 bytes * (d² + 12 q d)"
-
-    #: What messages call it.
-    name: ClassVar[str]
+    workspace = "12 q d + 6 q q"  # the matrices of the solver, and those of the labels; X'X is scaled in its place
 
     gram_cap: GramCap = GRAM_CAP
     missing: Missing = "error"
@@ -44,15 +41,6 @@ class Regression(OneReading):
         profile = profile_of(source)
         gram = Gram(profile.d, weighted=profile.weight is not None)
         return super().reads(source) | {"gram": gram, "keys": ColumnKeys(profile.d)}
-
-    @property
-    def workspace(self) -> str:
-        """The matrices of the solver, and those of the labels; X'X is scaled in its place."""
-        return "12 q d + 6 q q"
-
-    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
-        require_gram(profile_of(source).d, self.gram_cap, self.name)
-        return super().cost(source, resources, asked)
 
     def examine_labels(self, job: Readings, sums: LabelMoments) -> None:
         """Refuse unknown labels, where the method takes none, and labels of which no row has all.

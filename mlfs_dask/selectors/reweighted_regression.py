@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -70,7 +70,7 @@ class ReweightedRegression(Loop[F, At]):
         return super().reads(profile) | {"keys": ColumnKeys(profile.d)}
 
     def cost_beside(self, profile: Profile, fixed: F, at: At) -> Cost:
-        return Cost(steps=[Reading(START, tuple(self.reading(fixed, at)))])
+        return Cost(steps=[Reading(START, (self.rows(fixed, at),))])
 
     def quadratic(self, fixed: F) -> Array | None:
         """Return the quadratic form of W, (d, d), if there is one."""
@@ -88,7 +88,7 @@ class ReweightedRegression(Loop[F, At]):
 
     def start(self, job: Readings, fixed: F, results: Mapping[str, Any], trace: LoopTrace) -> At:
         at = self.zero(fixed)
-        sums: WeightedSums = job.run(START, *self.reading(fixed, at))[0]
+        sums: WeightedSums = job.run(START, self.rows(fixed, at))[0]
         return self.first_step(fixed, at, sums, trace)
 
     def first_step(self, fixed: Any, at: At, sums: WeightedSums, trace: LoopTrace) -> At:
@@ -102,8 +102,8 @@ class ReweightedRegression(Loop[F, At]):
         varies: NDArray[np.bool_] = fixed.varies | ((fixed.share == 0) & (self.box[0] == 0))
         return varies
 
-    def reading(self, fixed: Any, at: At) -> Sequence[Statistic]:
-        return [ReweightedRows(fixed.scaling, at.W, at.b, ROW_SMOOTHING, self.box)]
+    def rows(self, fixed: Any, at: At) -> Statistic:
+        return ReweightedRows(fixed.scaling, at.W, at.b, ROW_SMOOTHING, self.box)
 
     def objective(self, fixed: F, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
         value = float(sums[0].loss[0]) + at.weight * row_sparse.penalty(at.W, at.epsilon, self.power)

@@ -6,7 +6,7 @@ in Neural Information Processing Systems 23 (2010) 1813-1821.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -100,10 +100,8 @@ class RFS(ReweightedRegression[Shares]):
         at = self.zero(fixed)  # rows have weight 1
         return self.step(fixed, at, job.run(START, self._rows(fixed, at, None))[0], 1.0)
 
-    def reading(self, fixed: Shares, at: At) -> Sequence[Statistic]:
-        if not self._published:
-            return [self._rows(fixed, at, ROW_SMOOTHING)]
-        return [self._rows(fixed, at, PUBLISHED_SMOOTHING)]
+    def rows(self, fixed: Shares, at: At) -> Statistic:
+        return self._rows(fixed, at, PUBLISHED_SMOOTHING if self._published else ROW_SMOOTHING)
 
     def _rows(self, fixed: Shares, at: At, smoothing: float | None) -> ReweightedRows:
         return ReweightedRows(fixed.scaling, at.W, at.b, smoothing, unknown=fixed.share)

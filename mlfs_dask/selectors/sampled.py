@@ -24,16 +24,13 @@ class SampledMethod(OneReading):
     """
 
     passes = "1"
+    always_draws = True
     takes_weights = False
     resamples_rows = False
     reading = "sample"
     workspace = "w"
 
     n_sampled: int
-
-    @property
-    def is_random(self) -> bool:
-        return True
 
     def working_bytes(self, profile: Profile, sample: RowSample) -> int:
         """Return bytes that `scores` holds beside the sample."""

@@ -6,7 +6,7 @@ Transactions on Knowledge and Data Engineering 35 (2023) 2299-2312, doi:10.1109/
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -242,9 +242,10 @@ class SFSBLL(InMemory, GraphRegression):
         if self.threshold == "half":
             return at
         assert isinstance(fixed, BinaryFixed)
-        return replace(at, thresholds=self._rows(fixed, at).thresholds_of(fixed.sample, fixed.share))
+        return replace(at, thresholds=self.rows(fixed, at).thresholds_of(fixed.sample, fixed.share))
 
-    def _rows(self, fixed: Fixed, at: BinaryAt) -> BinaryRows:
+    def rows(self, fixed: Fixed, at: At) -> BinaryRows:
+        assert isinstance(at, BinaryAt)
         return BinaryRows(
             fixed.scaling,
             at.W,
@@ -257,10 +258,6 @@ class SFSBLL(InMemory, GraphRegression):
             scale=at.scale,
             thresholds=at.thresholds,
         )
-
-    def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
-        assert isinstance(at, BinaryAt)
-        return [self._rows(fixed, at)]
 
     def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
         rows: BinarySums = sums[0]

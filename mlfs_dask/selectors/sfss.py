@@ -78,6 +78,8 @@ class SFSS(AnchoredRegression):
     unknown_entry = "makes its row unlabelled, which counts in the graph at most"
     typical_iterations = 2, 13
     memory = "worker: 8 bytes * (2 d² + q d + 2 m d + 2 m²) for m anchors; driver: 8 bytes * (6 d² + 12 q d + 6 m d)"
+    # Factors of X'X, and systems of anchors.
+    workspace = f"{row_sparse.SQUARE_MATRICES} d d + 8 q d + 6 m m + 4 m d + {AnchoredRegression.workspace}"
 
     def second(self, source: Profile | RowSource, anchors: Anchors, found: Mapping[str, Any]) -> dict[str, Statistic]:
         profile = profile_of(source)
@@ -88,11 +90,6 @@ class SFSS(AnchoredRegression):
             "graph": graph,
             "labelled_graph": OfLabelled(graph),
         }
-
-    @property
-    def workspace(self) -> str:
-        """Factors of X'X, and systems of anchors."""
-        return f"{row_sparse.SQUARE_MATRICES} d d + 8 q d + 6 m m + 4 m d + {super().workspace}"
 
     def scores(
         self,

@@ -91,6 +91,8 @@ class SMDRIC(AnchoredRegression):
     unknown_entry = "gets a label from near rows"
     typical_iterations = 80, 520
     memory = "worker: 8 bytes * (d² + 2 q d + 3 m d + m²) for m anchors; driver: 8 bytes * (4 d² + 26 q d + 3 m d)"
+    # Factors of the constraint, the term of the graph and its sum with X'X, and two matrices of weights.
+    workspace = f"{1 + row_sparse.SQUARE_MATRICES} d d + {proximal.SPLIT_MATRICES} q d + {AnchoredRegression.workspace}"
 
     def second(self, source: Profile | RowSource, anchors: Anchors, found: Mapping[str, Any]) -> dict[str, Statistic]:
         profile = profile_of(source)
@@ -99,11 +101,6 @@ class SMDRIC(AnchoredRegression):
             "gram": Gram(profile.d),
             "graph": PropagatedLabels(anchors, profile.q),
         }
-
-    @property
-    def workspace(self) -> str:
-        """Factors of the constraint, the term of the graph and its sum with X'X, and two matrices of weights."""
-        return f"{1 + row_sparse.SQUARE_MATRICES} d d + {proximal.SPLIT_MATRICES} q d + {super().workspace}"
 
     def scores(self, *, k: int, sums: LabelMoments, gram: Array, graph: PropagationSums, factor: Array) -> Scores:
         labels = graph.anchor_labels(self.propagation) @ label_cosines(sums.pairs)

@@ -515,7 +515,7 @@ class SMFS(InMemory, Loop[Fixed, At]):
         product = NormalProduct(fixed.scaling, P, label_weights=weights)
         if not fixed.coupled:
             return [] if len(fixed.gram) else [product]
-        return [self.row_labels(fixed, at), *([product] if at.regression.needs_product else [])]  # Y by Eq. 13
+        return [self.rows(fixed, at), *([product] if at.regression.needs_product else [])]  # Y by Eq. 13
 
     def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
         """Return Eq. 6, and its change."""
@@ -577,7 +577,7 @@ class SMFS(InMemory, Loop[Fixed, At]):
         at.regression.finish(at.B)
         return row_norms(at.regression.P)
 
-    def row_labels(self, fixed: Fixed, at: At) -> RecoveredRows:
+    def rows(self, fixed: Fixed, at: At) -> RecoveredRows:
         return RecoveredRows(fixed.scaling, replace(fixed.recovery, P=at.regression.P, U=at.U))
 
     def facts(self, fixed: Fixed, at: At) -> dict[str, Any]:

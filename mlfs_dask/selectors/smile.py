@@ -79,6 +79,8 @@ class SMILE(AnchoredRegression):
     supervision = "semi-supervised: rows with unknown labels have a part in the graph"
     unknown_entry = "makes its row unlabelled, which counts in the graph at most"
     memory = "worker: 8 bytes * (2 d² + q d + m d) for m anchors; driver: 8 bytes * (6 d² + 12 q d + 3 m d)"
+    # The term of the graph, and factors of its sum with X'X.
+    workspace = f"{1 + row_sparse.SQUARE_MATRICES} d d + {AnchoredRegression.workspace}"
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         return super().reads(source) | {"sums": OfLabelled(label_products(profile_of(source)))}
@@ -92,11 +94,6 @@ class SMILE(AnchoredRegression):
         assert anchors.centre is not None
         filled = OfLabelled(FilledProducts(anchors.centre, C))
         return {"filled": filled, **self.second_of_labelled(profile, anchors)}
-
-    @property
-    def workspace(self) -> str:
-        """The term of the graph, and factors of its sum with X'X."""
-        return f"{1 + row_sparse.SQUARE_MATRICES} d d + {super().workspace}"
 
     def scores(
         self,

@@ -6,7 +6,7 @@ slope, and what follows is a sparse least squares on the driver. Between two pas
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -152,8 +152,8 @@ class SMLFS(Loop[Fixed, At]):
         norms = row_norms(at.W)[fixed.factor > 0]  # constant features have no part in it
         return replace(at, epsilon=SMOOTHING * float(np.sqrt((norms**2).mean())) if len(norms) else 0.0)
 
-    def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
-        return [OfLabelled(LogisticRows(fixed.scaling, at.W, at.b))]
+    def rows(self, fixed: Fixed, at: At) -> Statistic:
+        return OfLabelled(LogisticRows(fixed.scaling, at.W, at.b))
 
     def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
         W, norms = at.W, row_norms(at.W)

@@ -86,6 +86,7 @@ class SPFS(OneReading):
     weighs_features = True
     passes = "1 (2 above n_candidates features)"
     memory = "worker: 8 bytes * (q * d + q² + m²) for m candidates; driver: 8 bytes * (2 m² + 3 q d)"
+    workspace = "2 q d + m m"  # squares of sums over labels, and the products of candidates
 
     def cure(self, profile: Profile) -> str:
         fewer = min(self.n_candidates, profile.d)
@@ -94,11 +95,6 @@ class SPFS(OneReading):
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         d = profile_of(source).d
         return super().reads(source) | ({"gram": Gram(d)} if d <= self.n_candidates else {})
-
-    @property
-    def workspace(self) -> str:
-        """Squares of sums over labels, and the products of candidates."""
-        return "2 q d + m m"
 
     def sizes(self, source: Profile | RowSource) -> dict[str, int]:
         return {"m": min(profile_of(source).d, self.n_candidates)}

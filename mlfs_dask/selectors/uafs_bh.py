@@ -6,14 +6,13 @@ Transactions on Image Processing 32 (2023) 838-853, doi:10.1109/TIP.2023.3234497
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
 
 from mlfs_dask.blocks.anchors import anchor_values
-from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.anchor_graph import AnchorGraph
 from mlfs_dask.selectors.contract import method
@@ -155,9 +154,9 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
     def _balanced(self, fixed: Fixed, at: At) -> At:
         """With thresholds by which half of the rows have each bit."""
         shares = np.full(self.n_bits, 0.5)
-        return replace(at, thresholds=self._rows(fixed, at).thresholds_of(fixed.sample, shares))
+        return replace(at, thresholds=self.rows(fixed, at).thresholds_of(fixed.sample, shares))
 
-    def _rows(self, fixed: Fixed, at: At) -> BinaryRows:
+    def rows(self, fixed: Fixed, at: At) -> BinaryRows:
         return BinaryRows(
             fixed.scaling,
             at.W,
@@ -172,9 +171,6 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
             thresholds=at.thresholds,
             unsupervised=True,
         )
-
-    def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
-        return [self._rows(fixed, at)]
 
     def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
         binary: BinarySums = sums[0]

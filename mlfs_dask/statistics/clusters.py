@@ -96,11 +96,6 @@ class ClusterScores(Statistic):
     def result_bytes(self) -> int:
         return 8 * self.n_labels * (2 * self.n_features + self._width + 1)
 
-    @property
-    def parameter_bytes(self) -> int:
-        arrays = [a for each in self.fitted for a in (each.mean_x, each.mean_y, *(each.projection or ()))]
-        return int(self.sizes.rows.nbytes + sum(array.nbytes for array in arrays))
-
     def scratch_bytes(self, profile: Profile) -> int:
         q, d = self.n_labels, self.n_features
         rows = 2 * profile.block_bytes + profile.block_rows * (24 * q + 24 * profile.covariates + 40)

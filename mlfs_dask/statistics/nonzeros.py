@@ -45,10 +45,6 @@ class NonzeroCounts(Statistic):
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         return ((1 + self.n_labels + len(self.unknown), self.n_features),)
 
-    @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
-
     def scratch_bytes(self, profile: Profile) -> int:
         q = self.n_labels + len(self.unknown)
         labels = 60 * min(profile.label_nonzeros, profile.block_rows * max(q, 1)) + 16 * profile.block_rows

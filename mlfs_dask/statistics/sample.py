@@ -70,10 +70,6 @@ class RowSample(Statistic):
     def state_bytes(self) -> int:
         return len(self.chosen) * (row_bytes(self.profile) + 16)
 
-    @property
-    def parameter_bytes(self) -> int:
-        return self.chosen.nbytes
-
     def scratch_bytes(self, profile: Profile) -> int:
         return 0
 
