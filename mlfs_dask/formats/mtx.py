@@ -63,19 +63,20 @@ def open_mtx(paths: Sequence[str], spec: FileSpec = _DEFAULTS) -> MatrixReader:
     if len(paths) == 1:
         assert spec.labels.xml is not None
         labels, label_names = read_labels_in_order(spec.labels.xml, spec.labels, spec.storage_options)
-        beside = functools.partial(_open_beside, matrices[0], labels)
+        n, width = matrices[0].shape
+        beside = functools.partial(open_pair, matrices[0], labels, (n != len(labels) == width, False))
         names = names_in(spec, file=paths[0]) | {"label_names": label_names}
         return matrix_reader(paths[0], beside, spec, meaning=DEFAULT_VALUES, **names)
     turned = next(
         ((x, y) for x, y in itertools.product((False, True), repeat=2) if matrices[0].shape[x] == matrices[1].shape[y]),
         (False, False),  # the reader says that they disagree
     )
-    opener = functools.partial(_open_pair, matrices, turned)
+    opener = functools.partial(open_pair, matrices[0], matrices[1], turned)
     return matrix_reader(" ".join(paths), opener, spec, **names_in(spec, file=paths[0]))
 
 
 @dataclass(frozen=True)
-class _Matrix:
+class Matrix:
     """Header of a file; `line` is its last line."""
 
     source: SourceFile
@@ -134,19 +135,7 @@ class _CheckedText:
         return text
 
 
-@contextlib.contextmanager
-def open_turned(matrix: _Matrix, labels: NDArray[np.float64]) -> Iterator[list[Pair]]:
-    """A matrix whose columns are rows of the data, and their labels."""
-    yield [(matrix.rows(turned=True), array_rows(labels))]
-
-
-@contextlib.contextmanager
-def _open_beside(matrix: _Matrix, labels: NDArray[np.float64]) -> Iterator[list[Pair]]:
-    n, width = matrix.shape
-    yield [(matrix.rows(turned=n != len(labels) == width), array_rows(labels))]
-
-
-def read_header(path: str, spec: FileSpec) -> _Matrix:
+def read_header(path: str, spec: FileSpec) -> Matrix:
     """Read what a file says of its matrix."""
     source = open_source(path, spec.storage_options)
     with source.open() as stream:
@@ -177,12 +166,14 @@ def read_header(path: str, spec: FileSpec) -> _Matrix:
         )
     n, width = int(sizes[0]), int(sizes[1])
     entries = int(sizes[2]) if coordinate else n * width
-    return _Matrix(source, coordinate, (n, width), entries, line)
+    return Matrix(source, coordinate, (n, width), entries, line)
 
 
 @contextlib.contextmanager
-def _open_pair(matrices: Sequence[_Matrix], turned: tuple[bool, bool]) -> Iterator[list[Pair]]:
-    yield [(matrices[0].rows(turned=turned[0]), matrices[1].rows(turned=turned[1]))]
+def open_pair(X: Matrix, Y: Matrix | NDArray[np.float64], turned: tuple[bool, bool]) -> Iterator[list[Pair]]:
+    """The rows of a matrix, or its columns if `turned`, and their labels: those of a second one, or an array."""
+    labels = Y.rows(turned=turned[1]) if isinstance(Y, Matrix) else array_rows(Y)
+    yield [(X.rows(turned=turned[0]), labels)]
 
 
 FORMATS = (

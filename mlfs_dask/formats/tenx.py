@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.files.compressed_io import PIECE_BYTES, open_source
 from mlfs_dask.files.limits import require_memory
-from mlfs_dask.formats.mtx import open_turned, read_header
+from mlfs_dask.formats.mtx import open_pair, read_header
 from mlfs_dask.readers.base import FileSpec, Format, damaged
 from mlfs_dask.readers.encoded import is_array, texts_of
 from mlfs_dask.readers.label_columns import repeated_name
@@ -77,7 +77,7 @@ def open_tenx(path: str, spec: FileSpec = _DEFAULTS) -> MatrixReader:
         )
     if file := in_folder(path, "matrix.mtx"):
         types, found, barcodes = _folder_names(path, spec)
-        opener = functools.partial(open_turned, read_header(file, spec))
+        opener = functools.partial(open_pair, read_header(file, spec), turned=(True, False))
     else:
         with open_hdf5(path, spec.storage_options) as root:
             matrix = _matrix(root, path)

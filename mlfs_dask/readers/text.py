@@ -27,7 +27,6 @@ from mlfs_dask.readers.lines import (
     line_error,
     split_lines,
 )
-from mlfs_dask.readers.sparse_rows import RepeatedIndexError, sorted_rows
 from mlfs_dask.typing import Matrix
 
 logger = logging.getLogger(__name__)
@@ -105,13 +104,41 @@ class TextReader(Reader):
         problem: str,
         name_of: Callable[[int], Any],
     ) -> csr_array:
-        """`sorted_rows`; `problem` and `name_of` a column tell of a row that has one twice."""
-        try:
-            return sorted_rows(bounds, columns[: bounds[-1]], values[: bounds[-1]], width, in_order=in_order)
-        except RepeatedIndexError as error:
-            place, column = int(row_starts[error.row]), name_of(error.column)
-            cure = "keep one of its values"
-            raise line_error(self.source, block, place, problem, column=column, cure=cure) from error
+        """Return a canonical CSR array, shape (len(bounds) - 1, width), zeros kept, of entries in the file's order.
+
+        Parameters
+        ----------
+        block : LineBlock
+        row_starts : int64 array
+            Byte of the block at which each row begins.
+        bounds, columns, values : arrays
+            As of a CSR array; the last two may be longer.
+        width : int
+        in_order : bool
+            Whether the columns ascend strictly in every row already.
+        problem : str
+        name_of : callable
+            From a column to what it is called.
+
+        Raises
+        ------
+        DataError
+            With `problem`: a row holds a column twice.
+        """
+        end = bounds[-1]
+        matrix = csr_array((values[:end], columns[:end], bounds), shape=(len(bounds) - 1, width))
+        if not in_order:
+            matrix.has_sorted_indices = False
+            matrix.sort_indices()
+            same = np.flatnonzero(matrix.indices[1:] == matrix.indices[:-1])
+            row = np.searchsorted(matrix.indptr, same, side="right")
+            twice = np.flatnonzero(row == np.searchsorted(matrix.indptr, same + 1, side="right"))
+            if twice.size:
+                place, column = int(row_starts[row[twice[0]] - 1]), name_of(int(matrix.indices[same[twice[0]]]))
+                cure = "keep one of its values"
+                raise line_error(self.source, block, place, problem, column=column, cure=cure)
+        matrix.has_canonical_format = True
+        return matrix
 
 
 def number_from_text(text: str) -> float | None:

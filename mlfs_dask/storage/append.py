@@ -88,7 +88,7 @@ def append(
         place = str(store)
     else:
         place = str(local_path(store).resolve())  # the store itself is exchanged, not a link to it
-    finished = Destination.of(place, storage_options).finish_append()
+    finished = Destination(place, storage_options).finish_append()
     extension = StoreExtension(open_store(place, storage_options=storage_options))
     if finished and resume:
         return Conversion(str(store), extension.schema, (), time.monotonic() - started, 0, 0, 0)

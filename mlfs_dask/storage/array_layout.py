@@ -107,14 +107,9 @@ class ArrayLayout:
         return f"<{self.data_type[0]}{self.itemsize}"
 
     @property
-    def row_items(self) -> int:
-        """Values in one row."""
-        return math.prod(self.shape[1:])
-
-    @property
     def row_bytes(self) -> int:
         """Bytes of one row."""
-        return self.row_items * self.itemsize
+        return math.prod(self.shape[1:]) * self.itemsize
 
     @property
     def chunk_bytes(self) -> int:
@@ -182,16 +177,9 @@ class ArrayLayout:
         return 16 * (self.shard_rows // self.chunk_rows) + CHECKSUM_BYTES
 
     @property
-    def whole_chunks(self) -> bool:
-        """True if a part of a chunk is read by reading the whole chunk."""
-        return self.checksums or self.compressor != "none"
-
-    @property
     def buffer_bytes(self) -> int:
         """Bytes that an `ArrayReader` holds: an index, a chunk that blocks take parts of, and its stored bytes."""
-        total = self.index_bytes
-        if self.whole_chunks:
-            total += self.chunk_bytes
+        total = self.index_bytes + self.chunk_bytes
         if self.compressor != "none":
             total += self.max_stored_bytes
         return total

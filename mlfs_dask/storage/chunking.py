@@ -286,34 +286,3 @@ def plan_conversion(
             cure=f"pass --memory-limit {math.ceil(needed / 2**20)}MiB or more",
         )
     return ConversionPlan(workers, batch, fixed + workers * BATCH_MULTIPLE * batch)
-
-
-def narrowest_dtype(*, minimum: float, maximum: float, integers: bool, missing: bool, fits_float32: bool) -> str:
-    """Return the smallest stored type that loses no digit.
-
-    Parameters
-    ----------
-    minimum, maximum : float
-        Over all values present, zeros included.
-    integers : bool
-        Every value present is a whole number.
-    missing : bool
-        Some value is missing (NaN).
-    fits_float32 : bool
-        Every value present is exactly a float32.
-
-    Examples
-    --------
-    >>> narrowest_dtype(minimum=0, maximum=1, integers=True, missing=False, fits_float32=True)
-    'uint8'
-    >>> narrowest_dtype(minimum=0, maximum=1, integers=True, missing=True, fits_float32=True)
-    'float32'
-    """
-    if integers and not missing:
-        if minimum >= 0 and maximum <= 255:
-            return "uint8"
-        if minimum >= -(2**15) and maximum < 2**15:
-            return "int16"
-        if minimum >= -(2**31) and maximum < 2**31:
-            return "int32"
-    return "float32" if fits_float32 else "float64"

@@ -311,7 +311,7 @@ def convert_reader(
     options.check()
     storage_options = options.file.storage_options
     started = time.monotonic()
-    destination = Destination.of(store, storage_options)
+    destination = Destination(store, storage_options)
     remove_leftovers(destination.wip)
     if resume and not force and (extension is None or not destination.wip.exists()):
         done = _done_already(store, sources, command, storage_options, append=extension is not None)

@@ -38,38 +38,40 @@ class Destination:
 
     Parameters
     ----------
-    store : str
+    store : str or Path
         As the user gave it.
+    storage_options : mapping or None
+
+    Attributes
+    ----------
     final : Path or None
         Local destination; None for a URL.
     remote : RemoteObjects or None
     wip : Path
         Working directory; on the destination's file system, so that the store moves in one step.
+
+    Raises
+    ------
+    UsageError
+        Nothing may be written there, or somebody else has made the working directory.
     """
 
-    def __init__(self, store: str, final: Path | None, remote: RemoteObjects | None, wip: Path) -> None:
-        self.store = store
-        self.final = final
-        self.remote = remote
-        self.wip = wip
-
-    @classmethod
-    def of(cls, store: str | Path, storage_options: Mapping[str, Any] | None) -> Destination:
+    def __init__(self, store: str | Path, storage_options: Mapping[str, Any] | None) -> None:
         require_writable(str(store), storage_options)
+        self.store = str(store)
+        self.final: Path | None = None
+        self.remote: RemoteObjects | None = None
         if is_url(store):
-            remote = RemoteObjects(str(store), storage_options)
-            mark = hashlib.sha256(str(store).encode()).hexdigest()[:16]
-            wip = Path(tempfile.gettempdir()) / f"mlfs-{os.geteuid()}-{mark}.wip"
-            require_own(wip, private=True)
-            return cls(str(store), None, remote, wip)
-        final = Path.cwd() / local_path(store)
-        if not str(store) or not final.name:
-            raise UsageError(f"{str(store)!r} is not a path for a store\n  cure: give the path of a new folder")
-        if final.exists():
-            final = behind_links(final)
-        wip = final.with_name(f".{final.name}.wip")
-        require_own(wip)
-        return cls(str(store), final, None, wip)
+            self.remote = RemoteObjects(self.store, storage_options)
+            mark = hashlib.sha256(self.store.encode()).hexdigest()[:16]
+            self.wip = Path(tempfile.gettempdir()) / f"mlfs-{os.geteuid()}-{mark}.wip"
+        else:
+            final = Path.cwd() / local_path(store)
+            if not self.store or not final.name:
+                raise UsageError(f"{self.store!r} is not a path for a store\n  cure: give the path of a new folder")
+            self.final = behind_links(final) if final.exists() else final
+            self.wip = self.final.with_name(f".{self.final.name}.wip")
+        require_own(self.wip, private=self.remote is not None)
 
     def check_free(self, *, force: bool, resume: bool = False) -> None:
         """Raise unless the destination is free, a store that may be replaced, or what an upload left that goes on."""

@@ -16,6 +16,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, TextIO, cast
 from xml.sax.saxutils import quoteattr
@@ -44,7 +45,7 @@ _ESCAPED = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 class _Table(NamedTuple):
     """Table to write; `blocks` yields C-ordered arrays or canonical CSR, and int8 CSR labels."""
 
-    blocks: Iterator[tuple[Matrix, csr_array]]
+    blocks: _CountedBlocks
     feature_names: Sequence[str]
     label_names: Sequence[str]
     kinds: Sequence[str]
@@ -105,7 +106,7 @@ def export_rows(
     bare = str(path)[: -len(".gz")] if packed else str(path)
     counted = _CountedBlocks(blocks, n, len(feature_names), len(label_names))
     table = _Table(
-        iter(counted),
+        counted,
         feature_names,
         label_names,
         kinds if kinds is not None else ["numeric"] * len(feature_names),
@@ -152,13 +153,22 @@ class _CountedBlocks:
     """The blocks, held to the shape that was announced; `fraction` of the rows were asked for so far."""
 
     def __init__(self, blocks: Blocks, n: int, d: int, q: int) -> None:
-        self._blocks = blocks
+        self._blocks = iter(blocks)
         self._n, self._d, self._q = n, d, q
         self._rows = 0
 
     @property
     def fraction(self) -> float:
         return self._rows / self._n
+
+    @cached_property
+    def first(self) -> Matrix:
+        """X of the first block, asked for before the blocks are."""
+        block = next(self._blocks, None)
+        if block is None:
+            raise ValueError("there are no rows to write")
+        self._blocks = itertools.chain([block], self._blocks)
+        return block[0]
 
     def __iter__(self) -> Iterator[tuple[Matrix, csr_array]]:
         for X, Y in self._blocks:
@@ -216,16 +226,16 @@ def _upload(objects: RemoteObjects, file: Path) -> None:
         raise
 
 
-def _slices(table: _Table, values: int) -> Iterator[tuple[Matrix, csr_array]]:
-    """Yield the blocks cut so that none holds many more than `values` values of X and Y."""
+def _slices(table: _Table) -> Iterator[tuple[Matrix, csr_array]]:
+    """Yield the blocks cut so that none holds many more than `_TEXT_VALUES` values of X and Y."""
     for X, Y in table.blocks:
         start = 0
         while start < X.shape[0]:
             if isinstance(X, np.ndarray):
-                stop = start + max(1, values // (X.shape[1] + Y.shape[1]))
+                stop = start + max(1, _TEXT_VALUES // (X.shape[1] + Y.shape[1]))
             else:
-                stop = int(np.searchsorted(X.indptr, X.indptr[start] + values, side="right")) - 1
-                stop = max(start + 1, min(stop, start + values))
+                stop = int(np.searchsorted(X.indptr, X.indptr[start] + _TEXT_VALUES, side="right")) - 1
+                stop = max(start + 1, min(stop, start + _TEXT_VALUES))
             yield X[start:stop], Y[start:stop]
             start = stop
 
@@ -241,22 +251,21 @@ def _write_npz(table: _Table, file: Path) -> None:
     }
     if table.categories:
         names["categories"] = np.array(_categories_json(table))
-    first, blocks = _peek(table.blocks)
     with contextlib.ExitStack() as stack, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
 
         def spool() -> BinaryIO:
             return cast(BinaryIO, stack.enter_context(tempfile.TemporaryFile(dir=file.parent)))
 
-        if isinstance(first, np.ndarray):
+        if isinstance(table.blocks.first, np.ndarray):
             labels = spool()
-            with _member(archive, "X", first.dtype, (table.n, first.shape[1])) as member:
-                for X, Y in blocks:
-                    member.write(np.ascontiguousarray(X, dtype=first.dtype).tobytes())
+            with _member(archive, "X", table.blocks.first.dtype, (table.n, table.blocks.first.shape[1])) as member:
+                for X, Y in table.blocks:
+                    member.write(np.ascontiguousarray(X, dtype=table.blocks.first.dtype).tobytes())
                     labels.write(Y.toarray().astype(np.int8).tobytes())
             _copy(archive, "Y", np.dtype(np.int8), (table.n, len(table.label_names)), labels)
         else:
-            X_spool, Y_spool = _SparseSpool(first.dtype, spool), _SparseSpool(np.dtype(np.int8), spool)
-            for X, Y in blocks:
+            X_spool, Y_spool = _SparseSpool(table.blocks.first.dtype, spool), _SparseSpool(np.dtype(np.int8), spool)
+            for X, Y in table.blocks:
                 X_spool.add(cast(csr_array, X))
                 Y_spool.add(Y)
             X_spool.write(archive, "", len(table.feature_names))
@@ -267,16 +276,6 @@ def _write_npz(table: _Table, file: Path) -> None:
 
 def _categories_json(table: _Table) -> str:
     return json.dumps({str(feature): list(values) for feature, values in table.categories.items()})
-
-
-def _peek(
-    blocks: Iterator[tuple[Matrix, csr_array]],
-) -> tuple[Matrix, Iterator[tuple[Matrix, csr_array]]]:
-    """Return the first X, and all blocks again."""
-    first = next(blocks, None)
-    if first is None:
-        raise ValueError("there are no rows to write")
-    return first[0], itertools.chain([first], blocks)
 
 
 class _SparseSpool:
@@ -328,8 +327,7 @@ def _small(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> None:
 def _write_h5ad(table: _Table, file: Path) -> None:
     from mlfs_dask.storage import h5ad
 
-    first, blocks = _peek(table.blocks)
-    dense = isinstance(first, np.ndarray)
+    dense = isinstance(table.blocks.first, np.ndarray)
     with h5ad.written_hdf5(file, "w") as (root, written):
         h5ad.add_root(root)
         h5ad.add_dataframe(root, "obs", range(table.n))
@@ -337,10 +335,10 @@ def _write_h5ad(table: _Table, file: Path) -> None:
         h5ad.add_strings(root, "uns/mlfs/label_names", table.label_names)
         if table.categories:
             h5ad.add_strings(root, "uns/mlfs/categories", [_categories_json(table)])
-        X_writer = h5ad.MatrixWriter(root, "X", first, (table.n, len(table.feature_names)))
+        X_writer = h5ad.MatrixWriter(root, "X", table.blocks.first, (table.n, len(table.feature_names)))
         kind: Matrix = np.empty(0, np.int8) if dense else csr_array((0, 0), dtype=np.int8)
         Y_writer = h5ad.MatrixWriter(root, "obsm/labels", kind, (table.n, len(table.label_names)))
-        for X, Y in blocks:
+        for X, Y in table.blocks:
             X_writer.write(X)
             Y_writer.write(Y.toarray() if dense else Y)
             written.require_written()
@@ -374,7 +372,7 @@ def _text(table: _Table, file: Path) -> Iterator[TextIO]:
 def _write_svmlight(table: _Table, file: Path) -> None:
     d, row = len(table.feature_names), 0
     with _text(table, file) as out:
-        for X, Y in _slices(table, _TEXT_VALUES):
+        for X, Y in _slices(table):
             unknown = np.flatnonzero(Y.data == -1)
             if unknown.size:
                 raise DataError(
@@ -424,8 +422,6 @@ def _write_arff(table: _Table, file: Path) -> None:
     _distinct_names(table, "ARFF")
     d = len(table.feature_names)
     values = [_declared(table, feature) for feature in range(d)]
-    first, blocks = _peek(table.blocks)
-    table = table._replace(blocks=blocks)
     with _text(table, file) as out:
         out.write(f"@relation {_quoted(table.relation)}\n\n")
         for name, declared in zip(table.feature_names, values, strict=True):
@@ -435,8 +431,8 @@ def _write_arff(table: _Table, file: Path) -> None:
             out.write(f"@attribute {_quoted(name)} {{0,1}}\n")
         out.write("\n@data\n")
         quoted = [None if declared is None else list(map(_quoted, declared)) for declared in values]
-        rows = _dense_arff_rows if isinstance(first, np.ndarray) else _sparse_arff_rows
-        for X, Y in _slices(table, _TEXT_VALUES):
+        rows = _dense_arff_rows if isinstance(table.blocks.first, np.ndarray) else _sparse_arff_rows
+        for X, Y in _slices(table):
             out.writelines(rows(X, Y, quoted))
 
 
@@ -525,13 +521,12 @@ def _write_csv(table: _Table, file: Path) -> None:
                 value=missing[0],
                 cure="write .npz, .parquet or .arff instead",
             )
-    first, blocks = _peek(table.blocks)
     # A float32 is written with the digits of the float64 that it is read as.
-    dtype = first.dtype if first.dtype.kind in "iu" else np.dtype(np.float64)
+    dtype = table.blocks.first.dtype if table.blocks.first.dtype.kind in "iu" else np.dtype(np.float64)
     schema = _arrow_schema(table, dtype, pa.string())
     step = max(1, _GROUP_BYTES // (8 * len(schema)))
     with _binary(table, file) as out, arrow_csv.CSVWriter(out, schema) as writer:
-        for X, Y in blocks:
+        for X, Y in table.blocks:
             for start in range(0, X.shape[0], step):
                 rows = slice(start, start + step)
                 writer.write_batch(_record_batch(X[rows].astype(dtype), Y[rows], table, schema))
@@ -554,19 +549,18 @@ def _write_parquet(table: _Table, file: Path) -> None:
     from pyarrow import parquet
 
     _distinct_names(table, "Parquet")
-    first, blocks = _peek(table.blocks)
     stored = {
         "labels": list(table.label_names),
         "categories": {table.feature_names[f]: list(v) for f, v in table.categories.items()},
     }
     dictionary = pa.dictionary(pa.int32(), pa.string())
-    schema = _arrow_schema(table, first.dtype, dictionary, metadata={"mlfs": json.dumps(stored)})
+    schema = _arrow_schema(table, table.blocks.first.dtype, dictionary, metadata={"mlfs": json.dumps(stored)})
     width = len(schema)
-    group_rows = max(1, _GROUP_BYTES // (width * max(first.dtype.itemsize, 4)))
+    group_rows = max(1, _GROUP_BYTES // (width * max(table.blocks.first.dtype.itemsize, 4)))
     with parquet.ParquetWriter(file, schema) as writer:
         waiting: list[Any] = []
         rows = 0
-        for X, Y in blocks:
+        for X, Y in table.blocks:
             start = 0
             while start < X.shape[0]:
                 stop = min(X.shape[0], start + group_rows - rows)

@@ -255,14 +255,9 @@ class StoreExtension:
         """Cut rows as a store of their own, in the form of this one."""
         schema = self.schema
         return chunk_store(
-            n=rows.rows,
-            d=schema.d,
-            q=schema.q,
-            nonzeros=rows.nonzeros,
-            label_nonzeros=rows.label_nonzeros,
+            **rows.sizes(),
             dtype=schema.dtype,
             compressor=schema.compressor,
-            longest_row=rows.longest_row,
             storage=schema.storage,
             labels_storage=schema.labels_storage,
             partition_bytes=partition_bytes,

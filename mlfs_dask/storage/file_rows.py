@@ -8,7 +8,7 @@ the sizes of its parts and by when they were changed: nobody has read it for a d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from mlfs_dask.readers.label_values import MINUS_ONE, UNKNOWN, MinusOne
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.rows.covariates import RowColumn
 from mlfs_dask.storage.chunking import PARTITION_BYTES
+from mlfs_dask.storage.statistics import Statistics
 from mlfs_dask.storage.store_reader import BLOCK_BYTES
 
 #: Bytes of an index and of a value of sparse X in `Reader.read`, whose batches are counted with values of 8 bytes.
@@ -34,27 +35,6 @@ _INDEX_BYTES, _VALUE_BYTES = 4, 8
 
 #: Size of a part that is a whole file.
 _WHOLE_BYTES = 1 << 62
-
-
-@dataclass(frozen=True)
-class LabelScan:
-    """Label counts of a file, from one pass over its labels.
-
-    Attributes
-    ----------
-    counts : int64 array, shape (3, q)
-        Unknown, negative and positive entries of each label.
-    minus_one : {"unknown", "negative"}
-        What a -1 means.
-    """
-
-    counts: NDArray[np.int64]
-    minus_one: MinusOne
-
-    @property
-    def nonzeros(self) -> int:
-        """Entries that are stored of Y: positive and unknown ones."""
-        return int(self.counts[0].sum() + self.counts[2].sum())
 
 
 @dataclass(frozen=True)
@@ -70,9 +50,11 @@ class FileRows(RowSource):
         Its files, as they were when it was opened.
     options : mapping
         For fsspec.
-    scan : LabelScan
     parts : tuple of Part
         Partitions.
+    label_counts : int64 array, shape (3, q)
+    minus_one : {"unknown", "negative"}
+        What a -1 among the labels means.
     block_bytes : int
     n_categories : int64 array, shape (d,), or None
         Categories of each feature, 0 of numbers. Not sent to workers.
@@ -88,8 +70,9 @@ class FileRows(RowSource):
     path: str
     sources: tuple[Source, ...]
     options: Mapping[str, Any]
-    scan: LabelScan
     parts: tuple[Part, ...]
+    label_counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros((3, 0), np.int64))
+    minus_one: MinusOne = "unknown"
     block_bytes: int = BLOCK_BYTES
     n_categories: NDArray[np.int64] | None = None
     digest: str | None = None
@@ -98,13 +81,13 @@ class FileRows(RowSource):
     read_columns: Callable[[], Mapping[str, RowColumn]] = dict
 
     def __reduce__(self) -> tuple[Any, ...]:
-        parts = (self.reader, self.path, self.sources, self.options, self.scan, self.parts)
-        return FileRows, (*parts, self.block_bytes, None, self.digest)
+        parts = (self.reader, self.path, self.sources, self.options, self.parts, self.label_counts)
+        return FileRows, (*parts, self.minus_one, self.block_bytes, None, self.digest)
 
     @cached_property
     def profile(self) -> Profile:
-        reader, offsets, labels = self.reader, self.row_offsets, self.scan.nonzeros
-        n, d, q = int(offsets[-1]), reader.header.n_features or 0, self.scan.counts.shape[1]
+        reader, offsets, labels = self.reader, self.row_offsets, int(self.label_counts[[0, 2]].sum())
+        n, d, q = int(offsets[-1]), reader.header.n_features or 0, self.label_counts.shape[1]
         partition_rows = int(np.diff(offsets).max(initial=1))
         value_bytes = self.dtype.itemsize + _INDEX_BYTES * reader.sparse
         row_bytes = max(1, reader.nonzeros * value_bytes // max(n, 1) if reader.sparse else d * value_bytes)
@@ -151,10 +134,6 @@ class FileRows(RowSource):
     def features(self) -> FeatureInfo:
         return FeatureInfo(n_categories=self.n_categories)
 
-    @cached_property
-    def label_counts(self) -> NDArray[np.int64]:
-        return self.scan.counts
-
     @property
     def feature_names(self) -> Sequence[str] | None:
         return self.read_feature_names()
@@ -177,7 +156,7 @@ class FileRows(RowSource):
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Yield blocks of partitions first..last-1 in row order."""
-        keep_minus_one = self.scan.minus_one == "unknown"
+        keep_minus_one = self.minus_one == "unknown"
         for part in self.parts[first:last]:
             row = part.row or 0
             for batch in self.reader.read(part, batch_bytes=self._batch_bytes):
@@ -207,8 +186,8 @@ def _settled(Y: sp.csr_array, keep_minus_one: bool) -> sp.csr_array:
     return labels
 
 
-def scan_labels(reader: Reader, declared: MinusOne | None) -> LabelScan:
-    """Count the labels of a file, in one pass over them.
+def scan_labels(reader: Reader, declared: MinusOne | None) -> tuple[NDArray[np.int64], MinusOne]:
+    """Return the counts of the labels of a file, and what a -1 among them means, from one pass over them.
 
     Parameters
     ----------
@@ -224,20 +203,18 @@ def scan_labels(reader: Reader, declared: MinusOne | None) -> LabelScan:
     """
     labels, q = reader.only_labels(), reader.header.n_labels or 0
     parts = labels.parts(_WHOLE_BYTES) if q else []
-    unknown, minus_ones, positive = (np.zeros(q, np.int64) for _ in range(3))
-    entries = 0
+    statistics = Statistics()
+    statistics.grow(0, q)
+    statistics.rows = reader.header.n_rows or 0
     with runtime.stage("reading labels", len(parts), unit="files") as report_progress:
         for part in parts:
             for batch in labels.read(part, batch_bytes=BLOCK_BYTES):
                 runtime.check_stopped()
-                for counts, value in ((unknown, UNKNOWN), (minus_ones, MINUS_ONE), (positive, 1)):
-                    counts += np.bincount(batch.Y.indices[batch.Y.data == value], minlength=q)
-                entries += batch.Y.nnz
+                statistics.add_labels(batch.Y)
             report_progress()
-    n = reader.header.n_rows or 0
-    meaning: MinusOne = declared or ("negative" if entries == n * q and positive.any() else "unknown")
-    unknown += minus_ones * (meaning == "unknown")
-    return LabelScan(np.stack([unknown, n - unknown - positive, positive]), meaning)
+    meaning = statistics.settle_minus_one(declared)
+    unknown, positive = statistics.unknown, statistics.positive
+    return np.stack([unknown, statistics.rows - unknown - positive, positive]), meaning
 
 
 def require_rows(reader: Reader | None, path: str) -> Reader:
@@ -302,16 +279,16 @@ def open_rows(
         categories = np.zeros(header.n_features or 0, np.int64)
         for feature, values in header.categories.items():
             categories[feature] = len(values)
-    scan = scan_labels(reader, declared or header.minus_one)
+    counts, minus_one = scan_labels(reader, declared or header.minus_one)
     require_unchanged(whole, options)
     return FileRows(
         reader,
         path,
         sources,
         dict(options or {}),
-        scan,
         parts,
-        BLOCK_BYTES,
+        counts,
+        minus_one,
         n_categories=categories,
         residence="storage" if path else "process",
         digest=f"changed-{digest_of({'files': facts, 'reading': reading})}" if known else None,

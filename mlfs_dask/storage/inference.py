@@ -14,7 +14,7 @@ from mlfs_dask.readers.base import Reader
 from mlfs_dask.readers.label_columns import repeated
 from mlfs_dask.readers.label_values import MinusOne
 from mlfs_dask.storage.array_layout import ArrayLayout
-from mlfs_dask.storage.chunking import StoreChunking, chunk_store, narrowest_dtype
+from mlfs_dask.storage.chunking import StoreChunking, chunk_store
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.extension import StoreExtension
 from mlfs_dask.storage.numbered_names import NumberedNames
@@ -142,17 +142,7 @@ def infer_schema(
         statistics.merge(extension.statistics())
         n = statistics.rows
     minimum, maximum = statistics.ranges()
-    missing = bool(statistics.missing.any())
-    integers = bool(statistics.integers.all())
-    low, high = float(np.nanmin(minimum, initial=0)), float(np.nanmax(maximum, initial=0))
-    lossless = narrowest_dtype(
-        minimum=low,
-        maximum=high,
-        integers=integers,
-        missing=missing,
-        fits_float32=statistics.fits_float32,
-    )
-    dtype = options.dtype or lossless
+    dtype = options.dtype or statistics.narrowest_dtype()
     if extension is not None:
         dtype = extension.schema.dtype
         chunking = extension.extended(statistics, options.partition_bytes)
@@ -160,14 +150,9 @@ def infer_schema(
         _check_dtype(statistics, dtype, feature_names, reader.path)
         warnings += _rounded_integers(statistics, feature_names, minimum, maximum, dtype)
         chunking = new_chunking = chunk_store(
-            n=n,
-            d=d,
-            q=q,
-            nonzeros=statistics.nonzeros,
-            label_nonzeros=statistics.label_nonzeros,
+            **statistics.sizes(),
             dtype=dtype,
             compressor=options.compressor,
-            longest_row=statistics.longest_row,
             storage=options.storage,
             partition_bytes=options.partition_bytes,
         )

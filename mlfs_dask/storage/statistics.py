@@ -17,7 +17,6 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.readers.label_values import MINUS_ONE, UNKNOWN, MinusOne
-from mlfs_dask.storage.chunking import narrowest_dtype
 
 _TILE_BYTES = 1 << 18
 """Rows are looked at in tiles that stay in a core's cache through the dozen passes made over each."""
@@ -279,13 +278,24 @@ class Statistics:
 
     def narrowest_dtype(self) -> str:
         """Return the narrowest stored type that holds every value counted so far without loss."""
-        return narrowest_dtype(
-            minimum=float(self.minimum.min(initial=0)),
-            maximum=float(self.maximum.max(initial=0)),
-            integers=bool(self.integers.all()),
-            missing=bool(self.missing.any()),
-            fits_float32=self.fits_float32,
-        )
+        low, high = self.minimum.min(initial=0), self.maximum.max(initial=0)
+        if self.integers.all() and not self.missing.any():
+            for dtype in ("uint8", "int16", "int32"):
+                lowest, highest = limits_of(dtype)
+                if lowest <= low and high <= highest:
+                    return dtype
+        return "float32" if self.fits_float32 else "float64"
+
+    def sizes(self) -> dict[str, Any]:
+        """Return the arguments of `chunk_store` that rows decide."""
+        return {
+            "n": self.rows,
+            "d": self.n_features,
+            "q": self.n_labels,
+            "nonzeros": self.nonzeros,
+            "label_nonzeros": self.label_nonzeros,
+            "longest_row": self.longest_row,
+        }
 
     def ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the smallest and largest value of each feature, zeros included; NaN where every value is missing."""

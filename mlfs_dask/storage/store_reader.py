@@ -280,8 +280,6 @@ class ArrayReader:
         place = self._place(self._index, shard, chunk)
         if place is None:
             part[:] = 0
-        elif not layout.whole_chunks:
-            self._read_at(place[0] + begin, part)
         elif len(part) == layout.chunk_bytes:
             self._read_chunk(shard, chunk, place, part)
         else:
@@ -303,29 +301,23 @@ class ArrayReader:
             if self._stored is None:
                 self._stored = _buffer(self.layout.max_stored_bytes, "u1")
             stored = self._stored[:size]
-        if self.layout.checksums:
-            self._read_checked(shard, chunk, offset, stored)
-        else:
-            self._read_at(offset, stored)
-        if self.layout.compressor != "none":
-            self._unpack(shard, chunk, stored, out)
-
-    def _read_checked(self, shard: int, chunk: int, offset: int, out: NDArray[np.uint8]) -> None:
-        """Read stored bytes and compare them with the checksum that follows them."""
         # Not in pieces that stay in the processor's cache: alone that is faster, but every piece waits for the
         # interpreter's lock, and the pass takes longer.
-        expected = np.empty(1, "<u4")
-        self._read_at(offset, out)
-        self._read_at(offset + len(out), expected.view(np.uint8))
-        if crc32c(out.data) != expected[0]:
-            raise self._differs(shard, chunk)
+        self._read_at(offset, stored)
+        if self.layout.checksums:
+            expected = np.empty(1, "<u4")
+            self._read_at(offset + size, expected.view(np.uint8))
+            if crc32c(stored.data) != expected[0]:
+                raise self._differs(shard, chunk)
+        if self.layout.compressor != "none":
+            self._unpack(shard, chunk, stored, out)
 
     def _open(self, shard: int) -> None:
         if self._file is not None and self._file[0] == shard:
             return
         self._close_file()
         assert isinstance(self._objects, LocalObjects)
-        file = self._objects.open(self._key(shard))
+        file = self._objects.open(self.layout.shard_key(shard))
         self._file = (shard, file)
         self._index = self._parse_index(shard, file.read_end(self.layout.index_bytes))
 
@@ -426,7 +418,7 @@ class ArrayReader:
 
     def _request(self, shard: int, start: int, stop: int | None = None) -> memoryview:
         assert not isinstance(self._objects, LocalObjects)
-        key = self._key(shard)
+        key = self.layout.shard_key(shard)  # Zarr takes an absent one for zeros; a store of ours has them all
         try:
             return memoryview(self._objects.read_range(key, start, stop))
         except FileNotFoundError:
@@ -466,10 +458,6 @@ class ArrayReader:
             decode(self.layout.compressor, stored, out)
         except (ValueError, RuntimeError) as error:
             raise self.damage(f"chunk {chunk} of shard {shard} cannot be unpacked: {error}") from error
-
-    def _key(self, shard: int) -> str:
-        """Return the name of a shard. Zarr takes an absent one for zeros; a store of ours has them all."""
-        return self.layout.shard_key(shard)
 
     def _cut(self, shard: int) -> Exception:
         return self.damage(f"shard {shard} ends early")
@@ -655,13 +643,11 @@ class StoreRows(RowSource):
         return ahead * (1 if layout.compressor == "none" else 2) + layout.index_bytes
 
     def _dense_block_rows(self, layout: ArrayLayout) -> int:
-        """Return the rows of a block: whole inner chunks where several fit, so that none is decoded or checked
+        """Return the rows of a block: whole inner chunks, so that none is decoded or checked
         twice.
         """
         rows = max(1, min(self.block_bytes, CHUNK_BYTES) // max(layout.row_bytes, 1))
-        if rows >= layout.chunk_rows:
-            return rows // layout.chunk_rows * layout.chunk_rows
-        return layout.chunk_rows if layout.whole_chunks else rows
+        return max(1, rows // layout.chunk_rows) * layout.chunk_rows
 
     def require_visible(self) -> None:
         self.location.require_visible()

@@ -401,7 +401,7 @@ def test_a_working_directory_that_others_planted_is_refused(
     elsewhere.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     store = str(temporary / "some.zarr") if place == "local" else place
-    wip = Destination.of(store, None).wip
+    wip = Destination(store, None).wip
     assert wip.parent == temporary
     (elsewhere / "lock").write_text("precious")
     if planted == "link":
