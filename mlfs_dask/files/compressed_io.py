@@ -130,6 +130,15 @@ def open_source(path: str, storage_options: Mapping[str, Any] | None = None) -> 
     return SourceFile(path, size, compression, options)
 
 
+def read_small(path: str, storage_options: Mapping[str, Any] | None, most: int, *, what: str, cure: str) -> bytes:
+    """Return the uncompressed content of a file; DataError, which calls it `what`, if it has more than `most` bytes."""
+    with open_source(path, storage_options).open() as stream:
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise DataError(f"{what} has at most {most >> 20} MiB", file=path, cure=cure)
+    return content
+
+
 def exists(path: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Return True if there is a file at `path`; False also if access is refused."""
     if not is_url(path):

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.json_text import parse_categories
 from mlfs_dask.files.limits import require_memory
+from mlfs_dask.files.object_store import X_KEYS
 from mlfs_dask.readers.base import ARRAY_KEYS, NAME_KEYS, FileSpec, Format, begins_with, damaged
 from mlfs_dask.readers.matrix import (
     DAMAGE,
@@ -41,12 +42,12 @@ from mlfs_dask.readers.matrix import (
     fortran_rows,
     matrix_reader,
     names_in,
+    no_matrix,
     open_random,
     require_held,
     rows_of_columns,
 )
 
-X_KEYS = ("X", "x", "data", "features")
 Y_KEYS = ("Y", "y", "labels", "target", "targets")
 _CSR = ("data", "indices", "indptr", "shape")
 _ANY_SPARSE = ("data", "shape", "format")
@@ -324,12 +325,7 @@ def _two_dimensions(shape: tuple[int, ...], path: str, what: str) -> tuple[int, 
     if len(shape) == 1 and what == "Y":
         return shape[0], 1
     if len(shape) != 2:
-        raise DataError(
-            f"{what} has {len(shape)} dimensions, rows and columns were expected",
-            file=path,
-            value=shape,
-            cure="reshape it to (rows, columns)",
-        )
+        raise no_matrix(shape, what, path)
     return shape[0], shape[1]
 
 

@@ -330,7 +330,7 @@ class ArffReader(TextReader):
         labels, label_values = np.empty(label_room, dtype=np.int32), np.empty(label_room, dtype=np.int8)
         deferred = np.empty((n + _DEFERRED_ROWS, tokens.DEFERRED_FIELDS), dtype=np.int64)
         arrays = bounds, features, values, label_bounds, labels, label_values, row_starts
-        if not self._read_plain(block, p, *arrays, report):
+        if not self._read_plain(block, p, arrays, report):
             from mlfs_dask.readers.tokens_compiled import arff_rows
 
             arff_rows(
@@ -365,27 +365,19 @@ class ArffReader(TextReader):
             yield *columns.split(some, some_labels), int(row_starts[first])
 
     def _read_plain(
-        self,
-        block: LineBlock,
-        p: int,
-        bounds: NDArray[np.int64],
-        features: NDArray[np.int32],
-        values: NDArray[np.float64],
-        label_bounds: NDArray[np.int64],
-        labels: NDArray[np.int32],
-        label_values: NDArray[np.int8],
-        row_starts: NDArray[np.int64],
-        report: NDArray[np.int64],
+        self, block: LineBlock, p: int, arrays: tuple[NDArray[Any], ...], report: NDArray[np.int64]
     ) -> bool:
         """Do the work of the kernel for some rows of a small file, if they have no quotes, comments or faults.
 
-        The kernel takes seconds to compile, and half a second to load. Arguments are those of the kernel.
+        The kernel takes seconds to compile, and half a second to load. Arguments are those of the kernel, `arrays`
+        those from `bounds` to `row_starts`.
 
         Returns
         -------
         bool
             Whether the rows are read; False leaves them to the kernel.
         """
+        bounds, features, values, label_bounds, labels, label_values, row_starts = arrays
         readers, width, n = self.columns.readers, self.columns.n_values, len(self.columns.attributes)
         text, plain = block.data[p : min(block.length, p + _PLAIN_BYTES)].tobytes(), _PLAIN + b"{} " * self.sparse
         lines = text.split(b"\n")[:-1][: len(row_starts) - 1]

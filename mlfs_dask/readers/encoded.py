@@ -31,6 +31,7 @@ from mlfs_dask.readers.matrix import (
     check_dataset,
     damage_in,
     flat_rows,
+    no_matrix,
     open_hdf5,
     rows_of_columns,
     unpacked_array,
@@ -109,12 +110,7 @@ def dense_rows(array: Any, *, file: str, what: str) -> Rows:
     if len(array.shape) == 1:
         return flat_rows(decode(array), (int(array.shape[0]), 1), step=int(whole[0]) if whole else None)
     if len(array.shape) != 2:
-        raise DataError(
-            f"{what} has {len(array.shape)} dimensions, rows and columns were expected",
-            file=file,
-            value=tuple(array.shape),
-            cure="reshape it to (rows, columns)",
-        )
+        raise no_matrix(tuple(array.shape), what, file)
     unpacked = unpacked_array(array, file=file)
     if unpacked is not None:
         return flat_rows(decode(unpacked), tuple(array.shape))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, require_extra
-from mlfs_dask.files.compressed_io import format_suffix, open_source
+from mlfs_dask.files.compressed_io import format_suffix, read_small
 from mlfs_dask.files.limits import require_memory
 from mlfs_dask.readers.base import LabelSpec
 from mlfs_dask.readers.classes import ClassColumn, CodedLabels
@@ -141,14 +141,8 @@ def _read(source: str, storage_options: dict[str, Any]) -> Any:
     require_extra("pandas", f"{source}: a table of labels")
     import pandas as pd
 
-    with open_source(source, storage_options).open() as stream:
-        text = stream.read(_MAX_TABLE_BYTES + 1)
-    if len(text) > _MAX_TABLE_BYTES:
-        raise DataError(
-            f"a table of labels has at most {_MAX_TABLE_BYTES >> 20} MiB",
-            file=source,
-            cure="leave out columns that are not labels",
-        )
+    cure = "leave out columns that are not labels"
+    text = read_small(source, storage_options, _MAX_TABLE_BYTES, what="a table of labels", cure=cure)
     tabs = format_suffix(source) in (".tsv", ".tab") or (format_suffix(source) == ".txt" and b"\t" in text[:4096])
     how: dict[str, Any] = {"sep": "\t" if tabs else ",", "dtype": str, "keep_default_na": False}
     try:

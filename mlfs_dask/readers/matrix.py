@@ -63,29 +63,14 @@ class Rows(Protocol):
         Those of them that a conversion has to have beside its batches: a matrix that is held.
     """
 
-    @property
-    def shape(self) -> tuple[int, int]: ...
-
-    @property
-    def stored_bytes(self) -> int: ...
-
-    @property
-    def dtype(self) -> Any: ...
-
-    @property
-    def count(self) -> int: ...
-
-    @property
-    def enterable(self) -> bool: ...
-
-    @property
-    def step(self) -> int: ...
-
-    @property
-    def held_bytes(self) -> int: ...
-
-    @property
-    def opened_bytes(self) -> int: ...
+    shape: tuple[int, int]
+    stored_bytes: int
+    dtype: Any
+    count: int
+    enterable: bool
+    step: int
+    held_bytes: int
+    opened_bytes: int
 
     def reach(self, start: int, max_bytes: int) -> int:
         """End of the longest run of rows from `start` that `take` gives in `max_bytes`; at least one row."""
@@ -504,6 +489,12 @@ def _apart(offsets: int, last: int | None, indices: int, data: int, rows: int, f
         f"indices ({indices}) and data ({data}) do not belong together for {rows} rows or columns",
         file,
     )
+
+
+def no_matrix(shape: tuple[int, ...], what: str, file: str) -> DataError:
+    """Return the error of an array that has no rows and columns."""
+    problem = f"{what} has {len(shape)} dimensions, rows and columns were expected"
+    return DataError(problem, file=file, value=shape, cure="reshape it to (rows, columns)")
 
 
 class InMemoryCsrRows:

@@ -6,25 +6,14 @@ Nesting describes a hierarchy; every level is a label of its own. Holds the name
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import Any
 from xml.parsers import expat
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.files.compressed_io import open_source
+from mlfs_dask.files.compressed_io import read_small
 
 #: A million labels, described at length.
 _MAX_BYTES = 1 << 26
-
-
-def _whole(stream: BinaryIO, path: str) -> bytes:
-    text = stream.read(_MAX_BYTES + 1)
-    if len(text) > _MAX_BYTES:
-        raise DataError(
-            f"a file of labels has at most {_MAX_BYTES >> 20} MiB",
-            file=path,
-            cure="give the .xml file that came with the data",
-        )
-    return text
 
 
 def read_mulan_labels(path: str, storage_options: Mapping[str, Any] | None = None) -> tuple[str, ...]:
@@ -60,17 +49,18 @@ def read_mulan_labels(path: str, storage_options: Mapping[str, Any] | None = Non
         lines[name] = line
 
     parser.StartElementHandler = on_element
-    with open_source(path, storage_options).open() as stream:
-        try:
-            parser.Parse(_whole(stream, path), True)
-        except expat.ExpatError as error:
-            raise DataError(
-                f"a Mulan XML file of labels was expected: {expat.ErrorString(error.code)}",
-                file=path,
-                line=error.lineno,
-                column=error.offset + 1,
-                cure="give the .xml file that came with the data",
-            ) from error
+    cure = "give the .xml file that came with the data"
+    content = read_small(path, storage_options, _MAX_BYTES, what="a file of labels", cure=cure)
+    try:
+        parser.Parse(content, True)
+    except expat.ExpatError as error:
+        raise DataError(
+            f"a Mulan XML file of labels was expected: {expat.ErrorString(error.code)}",
+            file=path,
+            line=error.lineno,
+            column=error.offset + 1,
+            cure=cure,
+        ) from error
     if not lines:
         raise DataError(
             "no <label> element was found",

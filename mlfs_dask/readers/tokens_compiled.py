@@ -310,12 +310,8 @@ def arff_rows(  # type: ignore[no-untyped-def]
         lines += 1
         bounds[rows] = entries
         label_bounds[rows] = n_labels
-    report[tokens.STATUS], report[tokens.POSITION], report[tokens.ROWS], report[tokens.ENTRIES] = (
-        status,
-        p,
-        rows,
-        entries,
-    )
+    report[tokens.STATUS], report[tokens.POSITION] = status, p
+    report[tokens.ROWS], report[tokens.ENTRIES] = rows, entries
     report[tokens.LABELS], report[tokens.DEFERRED], report[tokens.LINES] = n_labels, n_deferred, lines
     report[tokens.UNSORTED], report[tokens.COUNT] = unsorted, attribute
     report[tokens.WEIGHTS] += weights
@@ -458,11 +454,7 @@ def svmlight_rows(  # type: ignore[no-untyped-def]
         lines += 1
         bounds[rows] = entries
         label_bounds[rows] = n_label_entries
-    report[tokens.STATUS], report[tokens.POSITION], report[tokens.ROWS], report[tokens.ENTRIES] = (
-        status,
-        p,
-        rows,
-        entries,
-    )
+    report[tokens.STATUS], report[tokens.POSITION] = status, p
+    report[tokens.ROWS], report[tokens.ENTRIES] = rows, entries
     report[tokens.LABELS], report[tokens.DEFERRED], report[tokens.LINES] = n_label_entries, n_deferred, lines
     report[tokens.UNSORTED], report[tokens.COUNT] = unsorted, 0

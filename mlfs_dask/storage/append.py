@@ -100,13 +100,8 @@ def append(
     paths = paths_of(sources)
     labels = labels or LabelSpec()
     if labels.values.is_default:
-        said = {name: tuple(values) for name, values in extension.schema.label_values.items()}
-        labels = replace(
-            labels,
-            positive=said.get("positive", ()),
-            negative=said.get("negative", ()),
-            unknown=said.get("unknown", ()),
-        )
+        said: dict[str, Any] = {name: tuple(values) for name, values in extension.schema.label_values.items()}
+        labels = replace(labels, **said)
     spec = FileSpec.of(
         labels=labels,
         format=format,

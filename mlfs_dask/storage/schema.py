@@ -319,13 +319,9 @@ def read_schema(objects: Objects) -> tuple[StoreSchema, bytes]:
         raise DataError("a store is a directory, this is a file", file=objects.path, cure=NOT_A_STORE) from None
     except PermissionError as error:
         raise access_error(objects.path, error) from None
-    return _parse_schema(root, objects.path), root
-
-
-def _parse_schema(root: bytes, path: str) -> StoreSchema:
     try:
         document = parse_json(root)
     except ValueError as error:
         cure = "restore a copy, or convert the source files again"
-        raise DataError(f"{ROOT_KEY} is damaged: {error}", file=path, cure=cure) from None
-    return StoreSchema.from_json(attributes_of(document).get("mlfs"), path=path)
+        raise DataError(f"{ROOT_KEY} is damaged: {error}", file=objects.path, cure=cure) from None
+    return StoreSchema.from_json(attributes_of(document).get("mlfs"), path=objects.path), root
