@@ -175,8 +175,8 @@ def _read_shared(dataset: Any, questions: Sequence[Any]) -> dict[str, Any] | Non
 
     Returns what was read and what it took; None where each method reads for itself.
     """
-    from mlfs_dask.batch.sharing import read_shared
     from mlfs_dask.cluster.resources import current_resources
+    from mlfs_dask.selection.sharing import read_shared
 
     resources = current_resources()
     for question in questions:

@@ -22,7 +22,6 @@ import numpy as np
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
-from mlfs_dask.batch.sharing import read_shared, shared_statistics
 from mlfs_dask.batch.spec import BatchSpec, Job, StoreEntry, read_spec
 from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.engine import cache as caching
@@ -46,6 +45,7 @@ from mlfs_dask.selection.fit import open_rows, resolve_names
 from mlfs_dask.selection.job import SelectJob
 from mlfs_dask.selection.question import Question, ask
 from mlfs_dask.selection.runs import RECORD, read_run, write_run
+from mlfs_dask.selection.sharing import read_shared, shared_statistics
 from mlfs_dask.selection.timing import estimate_seconds
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project
 from mlfs_dask.selectors.scores import count_kept

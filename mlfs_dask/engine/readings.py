@@ -20,6 +20,7 @@ from mlfs_dask.engine.plan import PARAMETER_COPIES, ReadingPlan, ReadingSizes, p
 from mlfs_dask.engine.statistic import SharedState, State, Statistic, loads_kernels
 from mlfs_dask.engine.tasks import run_in_threads
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 
 logger = logging.getLogger(__name__)
@@ -183,6 +184,54 @@ def run_reading(
     for i, statistic in enumerate(statistics):
         results[i] = made.get(id(statistic), results[i])
     return results, record
+
+
+def read_views(
+    views: Sequence[tuple[RowView, Sequence[Statistic]]], resources: Resources, *, label: str
+) -> tuple[list[list[Any]], list[ReadingRecord]]:
+    """Read statistics of several views of one source, in one pass over the source if that reads less.
+
+    Parameters
+    ----------
+    views : sequence of (RowView, sequence of Statistic)
+        Views of the same `RowView.base`.
+    resources : Resources
+    label : str
+
+    Returns
+    -------
+    results : list of list
+        Of each view, in the order of its statistics.
+    records : list of ReadingRecord
+
+    Raises
+    ------
+    DoesNotFitError
+        The states of all views do not fit; nothing has been read.
+    ClusterLostError
+    """
+    base, separately = views[0][0].base, [view.profile.read_bytes for view, statistics in views if statistics]
+    if len(separately) < 2 or sum(separately) < base.profile.read_bytes:
+        passes = [run_reading(*of, resources, label=label) if of[1] else ([], NOT_READ) for of in views]
+        return [found for found, _ in passes], [record for _, record in passes]
+    results, shares = list[list[Any]](), list[SharedState]()
+    for view, statistics in views:
+        results.append(_load(view, statistics))
+        pairs = zip(statistics, results[-1], strict=True)
+        own = _uncached(view, [statistic for statistic, result in pairs if result is None], resources)[1]
+        for number, share in enumerate(own):
+            share.view, share.view_bytes = view, view.profile.array_bytes * (number == 0)
+        shares += own
+    if not shares:
+        return results, []
+    computed, record = _read(base, shares, resources, label, _plan_reading(base, shares, resources))
+    made: dict[int, Any] = {}
+    for share, of_share in zip(shares, computed, strict=True):
+        assert share.view is not None
+        made |= zip(map(id, share.statistics), _results(share.view, share, None, of_share), strict=True)
+    for (_, statistics), found in zip(views, results, strict=True):
+        found[:] = [made.get(id(statistic), result) for statistic, result in zip(statistics, found, strict=True)]
+    return results, [record]
 
 
 def _load(source: RowSource, statistics: Sequence[Statistic]) -> list[Any]:

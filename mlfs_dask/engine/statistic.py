@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks import gates
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.rows.view import RowView
 
 State: TypeAlias = Any
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
@@ -36,6 +37,8 @@ class Statistic(ABC):
     result_names: ClassVar[Sequence[str]] = ()
     #: Whether a kernel is compiled, so that every process loads the compiler's runtime; None: where rows are many.
     compiled: bool | None = False
+    #: View of the rows of a pass, whose state it is; None: of all rows.
+    view: RowView | None = None
     #: Whether states can be cut into pieces that are merged and finished apart.
     can_split: bool = False
 
@@ -249,7 +252,14 @@ class SharedState(PartStatistic):
         What that process holds beside the state that was read.
     files : RowFiles, optional
         For arrays of rows that statistics keep.
+
+    Attributes
+    ----------
+    view_bytes : int
+        Bytes of the arrays of the view; 0 for others of the same view.
     """
+
+    view_bytes = 0
 
     def __init__(
         self, statistics: Sequence[Statistic], *, keeps_state: bool = False, held_bytes: int = 0, files: Any = None
@@ -274,14 +284,22 @@ class SharedState(PartStatistic):
             return self._held_bytes
         return sum(statistic.result_bytes for statistic in self.statistics)
 
+    @property
+    def parameter_bytes(self) -> int:
+        return super().parameter_bytes + self.view_bytes
+
     def _reordered_bytes(self) -> int:
         # A statistic may have the same numbers in an order of its own.
         return self.state_bytes * (len(self.statistics) > 1)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        return max(statistic.scratch_bytes(profile) for statistic in self.statistics) + self._reordered_bytes()
+        copied = 0
+        if self.view is not None:
+            copied, profile = self.view.profile.buffer_bytes - profile.buffer_bytes, self.view.profile
+        return copied + max(each.scratch_bytes(profile) for each in self.statistics) + self._reordered_bytes()
 
     def finishing_bytes(self, profile: Profile) -> int:
+        profile = profile if self.view is None else self.view.profile
         return max(statistic.finishing_bytes(profile) for statistic in self.statistics) + self._reordered_bytes()
 
     def finalize(self, state: State) -> Any:

@@ -100,8 +100,13 @@ def read_run(
     with runtime.one_blas_thread(), assigned(gates.rows_of_pass, source.profile.n):
         try:
             for block in _report_partitions(source, first, last):
+                view, part = None, block
                 for statistic, state in zip(statistics, states, strict=True):
-                    statistic.add(state, block)
+                    if statistic.view is not view:
+                        view = statistic.view
+                        part = block if view is None else view.part_of(block)
+                    if part.X.shape[0]:
+                        statistic.add(state, part)
         except MlfsError as error:
             if runtime.current_worker() is not None:
                 # Errors of web clients, which stand behind it, cannot be pickled.

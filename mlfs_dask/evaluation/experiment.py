@@ -8,20 +8,25 @@ grid from one pass over its largest k columns.
 from __future__ import annotations
 
 import hashlib
+import itertools
+import math
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.cluster.resources import current_resources
-from mlfs_dask.errors import DataError, UsageError, number_of, parameter, require_extra
+from mlfs_dask.engine.readings import ReadingRecord, count_readings, read_views, returned_bytes
+from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, number_of, parameter, require_extra
 from mlfs_dask.evaluation.candidates import Candidate, read_candidates
 from mlfs_dask.evaluation.grids import Grid, GridPoint, read_grid
 from mlfs_dask.evaluation.inputs import Inputs, SplitInputs, split_inputs
@@ -39,16 +44,16 @@ from mlfs_dask.evaluation.results import (
     splits_in_words,
 )
 from mlfs_dask.evaluation.scoring import Scorer, plan_scoring, search_minutes
-from mlfs_dask.evaluation.simulation import as_unknown
-from mlfs_dask.evaluation.splits import make_splits, repeat_seed
+from mlfs_dask.evaluation.splits import Split, make_splits, repeat_seed
 from mlfs_dask.evaluation.table import open_table
 from mlfs_dask.files.json_text import as_json
 from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.rows.covariates import find_clusters
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.fit import OpenedRows, fit, open_rows, resolve_names, versions
-from mlfs_dask.selection.question import ask
+from mlfs_dask.selection.question import Question, ask
 from mlfs_dask.selection.runs import Run
+from mlfs_dask.selection.sharing import first_statistics
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.costs import Names
 from mlfs_dask.selectors.scores import no_part_in_scores
@@ -123,8 +128,9 @@ def evaluate(
     -----
     This process holds the labels, the selected columns of all rows (once as stored, and as float64 for the rows of
     one split) and the scores of the test rows. Without a cluster a store that fits in memory is held as a whole;
-    otherwise each training part costs one pass for the ranges of its rows, and each ranking its method's passes and one
-    pass for the columns. One ranking serves all k, except for methods whose selection depends on k (ELC, auto).
+    otherwise all training parts share one pass for the ranges of their rows, all rankings one for the first statistics
+    of their methods, and one for the columns; fewer of them where memory is short. Later passes of methods are their
+    own. One ranking serves all k, except for methods whose selection depends on k (ELC, auto).
 
     Examples
     --------
@@ -139,6 +145,22 @@ def evaluate(
     """
     inputs = Inputs(data, labels=labels, test=test, name=name, clusters=clusters, fold_of=fold_of)
     return Experiment(inputs, candidates, protocol, **options).run(partial_results)
+
+
+@dataclass(eq=False)
+class _Task:
+    """A candidate in a split: a ranking to learn and to score."""
+
+    split: Split
+    candidate: Candidate
+    #: Of all, from 1.
+    number: int = 0
+    #: What is known of it, as `PartialResults` keep it.
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.candidate.run} {self.split.repeat} {self.split.fold}"
 
 
 def _check_given_split(source: str, options: Mapping[str, Any]) -> None:
@@ -186,6 +208,9 @@ class Experiment:
         self._started = time.perf_counter()
         self.warnings: list[str] = []
         self._given: set[str] = set()
+        self._parts: dict[tuple[int, int], SplitInputs] = {}
+        self._records: list[ReadingRecord] = []  # of passes that are no fit's yet
+        self._shared_bytes = 0
         self._resources: Resources = current_resources()
         self._scorer = Scorer(settings, centred=not table.source.profile.sparse)
         self._grid = self._read_grid()
@@ -389,87 +414,181 @@ class Experiment:
         if self._resources.client is None:
             is_held = self._table.hold_if_it_fits(self._resources, self._scoring.held_bytes)
             self._planned_bytes += 2 * self._table.held_bytes if is_held else 0
-        total = len(self._splits) * len(self._candidates)
-        done = 0
-        outcomes: dict[tuple[int, int, str], dict[str, Any]] = {}
-        for split in self._splits:
-            part: SplitInputs | None = None
-            for candidate in self._candidates:
-                name = f"{candidate.run} {split.repeat} {split.fold}"
-                facts = (self._partial_results.load(name) if self._partial_results else None) or {}
-                if "values" not in facts:
-                    if part is None:
-                        part = split_inputs(self._settings, self._table, split)
-                    runtime.emit(
-                        "ranking",
-                        number=done + 1,
-                        total=total,
-                        candidate=candidate.run,
-                        repeat=split.repeat,
-                        fold=split.fold,
-                    )
-                    facts = self._learn(candidate, part, facts, name)
-                    n_warnings = len(self._scorer.warnings)
-                    with runtime.stage("scoring predictions"):
-                        facts["values"] = self._values(candidate, part, facts)
-                    facts["warnings"] = self._scorer.warnings[n_warnings:]
-                    if self._partial_results:
-                        self._partial_results.save(name, facts)
-                done += 1
-                outcomes[split.repeat, split.fold, candidate.run] = facts
-        return self._tables(outcomes)
+        tasks = [_Task(split, candidate) for split in self._splits for candidate in self._candidates]
+        for number, task in enumerate(tasks, start=1):
+            task.number = number
+            task.facts = (partial_results.load(task.name) if partial_results else None) or {}
+        waiting = [task for task in tasks if "values" not in task.facts]
+        by_split = [list(group) for _, group in itertools.groupby(waiting, lambda task: id(task.split))]
+        # Passes over rows in memory are no cost to share: a ranking is scored before the next one is learnt.
+        for splits in [[tasks] for tasks in by_split] if self._table.held else [by_split]:
+            self._run_splits(splits)
+        return self._tables({(t.split.repeat, t.split.fold, t.candidate.run): t.facts for t in tasks})
 
-    def _learn(self, candidate: Candidate, part: SplitInputs, facts: dict[str, Any], name: str) -> dict[str, Any]:
-        """Return the rankings of a candidate by the number of features that they are for, and what it took to learn
-        each.
+    @property
+    def _spare_bytes(self) -> int:
+        """Bytes for what splits and candidates share; as many are left to fits."""
+        return max(0, self._resources.driver_limit - runtime.driver_bytes() - self._scoring.held_bytes) // 2
+
+    def _run_splits(self, by_split: Sequence[Sequence[_Task]]) -> None:
+        """Learn and score the rankings of several splits together; of half of them at a time if memory is short."""
+        try:
+            if not self._table.held:
+                self._read_first(by_split)
+        except DoesNotFitError:
+            if len(by_split) < 2:
+                raise
+            half = len(by_split) // 2
+            for splits in (by_split[:half], by_split[half:]):
+                self._run_splits(splits)
+            return
+        tasks = list(itertools.chain(*by_split))
+        for together in [[task] for task in tasks] if self._table.held else [tasks]:
+            for task in together:
+                self._report(task)
+                self._learn(task)
+            self._score(together)
+        self._parts.clear()
+
+    def _read_first(self, by_split: Sequence[Sequence[_Task]]) -> None:
+        """Read what the fits of some splits begin with, in one pass.
+
+        Raises
+        ------
+        DoesNotFitError
+            There is no room for several splits together.
+        """
+        spare, groups = self._spare_bytes, dict[tuple[int, bool], list[_Task]]()
+        self._require_room(by_split, len(by_split) * self._table.part_bytes)
+        for task in itertools.chain(*by_split):
+            if self._missing_ks(task):
+                groups.setdefault((id(task.split), self._labelled_only(task)), []).append(task)
+        opened = self._open([group[0] for group in groups.values()])
+        if not opened or self._table.numeric:  # statistics are of the form of targets that a fit makes
+            return
+        views: list[tuple[Any, list[Statistic]]] = []
+        for rows, group in zip(opened, groups.values(), strict=True):
+            questions = [self._question(task, k) for task in group for k in self._missing_ks(task)]
+            most = spare if len(by_split) == 1 else math.inf
+            views.append((rows.source, first_statistics(rows.source, questions, self._resources, most_bytes=most)))
+        n_bytes = sum(returned_bytes(view, statistic) for view, of_view in views for statistic in of_view)
+        self._require_room(by_split, n_bytes)
+        results, records = read_views(views, self._resources, label="first statistics")
+        self._records += records
+        for rows, (_, statistics), found in zip(opened, views, results, strict=True):
+            rows.results.update((statistic.result_key, each) for statistic, each in zip(statistics, found, strict=True))
+
+    def _require_room(self, by_split: Sequence[Any], n_bytes: int) -> None:
+        """Refuse several splits that take more than there is to spare."""
+        if len(by_split) > 1 and n_bytes > self._spare_bytes:
+            cure = "learn one split at a time"
+            raise DoesNotFitError("several splits", projected=n_bytes, available=self._spare_bytes, cure=cure)
+        self._shared_bytes = max(self._shared_bytes, n_bytes)
+
+    def _open(self, tasks: Sequence[_Task]) -> list[OpenedRows]:
+        """Return the rows that some tasks learn from; they are opened once a split."""
+        at = [(self._part(task), self._labelled_only(task)) for task in tasks]
+        new = [(part, labelled_only) for part, labelled_only in at if labelled_only not in part.opened]
+        wanted = [part.learnt_from(labelled_only, self._settings.hidden_as) for part, labelled_only in new]
+        if wanted:
+            if self._table.held:  # one copy of the rows at a time
+                new[0][0].opened.clear()
+            sources, records = self._table.parts(wanted, self._resources)
+            self._records += records
+            for (part, labelled_only), source in zip(new, sources, strict=True):
+                part.opened[labelled_only] = self._named(source)
+        return [part.opened[labelled_only] for part, labelled_only in at]
+
+    def _part(self, task: _Task) -> SplitInputs:
+        split = task.split
+        if (split.repeat, split.fold) not in self._parts:
+            self._parts[split.repeat, split.fold] = split_inputs(self._settings, self._table, split)
+        return self._parts[split.repeat, split.fold]
+
+    def _labelled_only(self, task: _Task) -> bool:
+        supervised = get_method(task.candidate.method).supervision == "supervised"
+        return supervised and not self._part(task).labelled.all()
+
+    def _question(self, task: _Task, k: int) -> Question:
+        seed = repeat_seed(self._settings.seed, task.split.repeat)
+        return ask(task.candidate.method, k, seed=seed, **task.candidate.params)
+
+    def _report(self, task: _Task) -> None:
+        at = {"number": task.number, "total": len(self._splits) * len(self._candidates)}
+        split = task.split
+        runtime.emit("ranking", **at, candidate=task.candidate.run, repeat=split.repeat, fold=split.fold)
+
+    def _save(self, task: _Task) -> None:
+        if self._partial_results:
+            self._partial_results.save(task.name, task.facts)
+
+    def _missing_ks(self, task: _Task) -> list[int]:
+        """Return the numbers of features for which rankings are still to be learnt."""
+        if not task.candidate.is_learnt:
+            return []
+        learnt = task.facts.get("rankings", {})
+        return [k for k in self._learnt_ks(task.candidate) if str(k) not in learnt]
+
+    def _learn(self, task: _Task) -> None:
+        """Add the rankings of a task by the number of features that they are for, and what it took to learn each.
 
         The one for the largest k serves all others, but where the choice depends on k.
         """
-        settings, table, split = self._settings, self._table, part.split
+        candidate, split, table = task.candidate, task.split, self._table
         largest = self._grid.largest
-        if candidate.method == ALL:
-            return {"rankings": {}, "fits": {}}
-        if candidate.finished is not None:
-            return {"rankings": {str(largest): candidate.finished.ranking[:largest].tolist()}, "fits": {}}
         if candidate.earlier is not None:
-            return candidate.earlier.learnt(candidate.run, split)
-        seed = repeat_seed(settings.seed, split.repeat)
-        if candidate.method == RANDOM:
+            task.facts = candidate.earlier.learnt(candidate.run, split)
+            return
+        facts = task.facts = {"rankings": {}, "fits": {}} | task.facts
+        if candidate.finished is not None:
+            facts["rankings"] = {str(largest): candidate.finished.ranking[:largest].tolist()}
+        elif candidate.method == RANDOM:
+            seed = repeat_seed(self._settings.seed, split.repeat)
             drawn = np.random.default_rng([seed, split.fold, 1]).permutation(table.d)
-            return {"rankings": {str(largest): drawn[:largest].tolist()}, "fits": {}}
-        facts = facts or {"rankings": {}, "fits": {}}
-        missing = [k for k in self._learnt_ks(candidate) if str(k) not in facts["rankings"]]
-        if not missing:
-            return facts
-        rows, Y = part.rows, part.Y
-        if not part.labelled.all():
-            if get_method(candidate.method).supervision == "supervised":
-                rows, Y = rows[part.labelled], Y[part.labelled]
-            elif settings.hidden_as == "unknown":
-                Y = as_unknown(Y, part.labelled)
-        source, records = table.part(rows, Y, self._resources)
-        part_rows = self._named(source)
-        for k in missing:
+            facts["rankings"] = {str(largest): drawn[:largest].tolist()}
+        for k in self._missing_ks(task):
+            (rows,) = self._open([task])
             try:
                 with self._each_warning_once():
-                    fitted = fit(ask(candidate.method, k, seed=seed, **candidate.params), part_rows)
+                    fitted = fit(self._question(task, k), rows)
             except DataError as error:  # rows have no names of features
                 raise error.with_column_name(table.names["feature"]) from error
-            report = fitted.report
+            report, records = fitted.report, self._records
             facts["rankings"][str(k)] = fitted.ranking[:k].tolist()
             facts["fits"][str(k)] = {
                 "seconds": report.wall_seconds + sum(record.seconds for record in records),
-                "passes": report.passes + len(records),
+                "passes": report.passes + count_readings(records),
                 "bytes_read": report.bytes_read + sum(record.bytes_read for record in records),
                 "iterations": report.iterations,
                 "converged": report.converged,
                 "peak_driver_bytes": report.peak_driver_bytes,
                 "peak_worker_bytes": report.peak_worker_bytes,
             }
-            records = []  # the ranges of the rows are known
-            if self._partial_results:
-                self._partial_results.save(name, facts)
-        return facts
+            self._records = []  # the first fit has the costs of what it shares with others
+            self._save(task)
+
+    def _score(self, tasks: Sequence[_Task]) -> None:
+        """Score the rankings of some tasks: columns are read for all of them, or for half of them and so on."""
+        table = self._table
+        if len(tasks) > 1 and self._scoring.folder is None:
+            chosen = [columns for task in tasks for _, columns in self._chosen(task)]
+            columns = np.unique(np.concatenate([*chosen, np.empty(0, np.int64)]))
+            n_bytes = table.source.profile.float_dtype.itemsize * table.n * len(columns)
+            if n_bytes > self._spare_bytes:
+                self._score(tasks[: len(tasks) // 2])
+                self._score(tasks[len(tasks) // 2 :])
+                return
+            for part in self._parts.values():
+                part.opened.clear()  # no fit needs them again
+            table.read_ahead(columns, self._resources, self._settings.missing)
+            self._shared_bytes = max(self._shared_bytes, n_bytes)
+        for task in tasks:
+            self._report(task)
+            n_warnings = len(self._scorer.warnings)
+            with runtime.stage("scoring predictions"):
+                task.facts["values"] = self._values(task)
+            task.facts["warnings"] = self._scorer.warnings[n_warnings:]
+            self._save(task)
 
     @contextmanager
     def _each_warning_once(self) -> Iterator[None]:
@@ -494,20 +613,26 @@ class Experiment:
     def _points(self, candidate: Candidate) -> tuple[GridPoint, ...]:
         return (GridPoint(self._table.d, 1.0),) if candidate.method == ALL else self._grid.points
 
-    def _values(self, candidate: Candidate, part: SplitInputs, facts: Mapping[str, Any]) -> list[list[Any]]:
-        """[classifier, k, metric, value], value None where undefined."""
-        seed = repeat_seed(self._settings.seed, part.split.repeat)
-        learnt = {int(k): np.array(ranking, np.int64) for k, ranking in facts["rankings"].items()}
-        if candidate.method == ALL:
+    def _chosen(self, task: _Task) -> list[tuple[list[int], NDArray[np.int64]]]:
+        """Return numbers of features to score, with the columns of the largest of them."""
+        learnt = {int(k): np.array(ranking, np.int64) for k, ranking in task.facts["rankings"].items()}
+        if task.candidate.method == ALL:
             learnt = {self._table.d: np.arange(self._table.d)}
-        values: list[list[Any]] = []
-        low = 0
+        chosen, low = [], 0
         for high, columns in sorted(learnt.items()):
-            ks = [point.k for point in self._points(candidate) if low < point.k <= high]
+            ks = [point.k for point in self._points(task.candidate) if low < point.k <= high]
             low = high
-            if not ks:  # an earlier evaluation had learnt for it
-                continue
-            X = self._table.columns(columns[: ks[-1]], self._resources, self._scoring.folder, self._settings.missing)
+            if ks:  # else an earlier evaluation had learnt for it
+                chosen.append((ks, columns[: ks[-1]]))
+        return chosen
+
+    def _values(self, task: _Task) -> list[list[Any]]:
+        """[classifier, k, metric, value], value None where undefined."""
+        seed = repeat_seed(self._settings.seed, task.split.repeat)
+        values: list[list[Any]] = []
+        for ks, columns in self._chosen(task):
+            X = self._table.columns(columns, self._resources, self._scoring.folder, self._settings.missing)
+            part = self._part(task)
             values += self._scorer.values(X, part, ks, self._table.Y, seed, self._scoring, self._resources)
         return values
 
@@ -588,7 +713,7 @@ class Experiment:
                 "mlknn_rows": self._scoring.knn_rows,
                 "columns_in_file": self._scoring.folder is not None,
                 "logistic_solver": "exact" if self._scoring.exact_logistic else "sgd",
-                "planned_driver_bytes": self._planned_bytes,
+                "planned_driver_bytes": self._planned_bytes + self._shared_bytes,
                 "peak_driver_bytes": runtime.peak_rss(),
             },
             "splits": {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.evaluation.protocols import Settings
-from mlfs_dask.evaluation.simulation import simulate
+from mlfs_dask.evaluation.simulation import as_unknown, simulate
 from mlfs_dask.evaluation.splits import Split, repeat_seed
 from mlfs_dask.evaluation.table import Table
+from mlfs_dask.selection.fit import OpenedRows
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class SplitInputs:
         What classifiers learn from.
     test : int64 array
         Test rows of the split in which a label is known.
+    opened : dict
+        Rows for selectors: those of `learnt_from`, by `labelled_only`.
     """
 
     split: Split
@@ -55,6 +58,14 @@ class SplitInputs:
     classifier_rows: NDArray[np.int64]
     classifier_Y: sp.csr_array
     test: NDArray[np.int64]
+    opened: dict[bool, OpenedRows] = field(default_factory=dict)
+
+    def learnt_from(self, labelled_only: bool, hidden_as: str) -> tuple[NDArray[np.int64], Any]:
+        """Return the rows and labels that a method learns from."""
+        if labelled_only:
+            return self.rows[self.labelled], self.Y[self.labelled]
+        hides = hidden_as == "unknown" and not self.labelled.all()
+        return self.rows, as_unknown(self.Y, self.labelled) if hides else self.Y
 
 
 def split_inputs(settings: Settings, table: Table, split: Split) -> SplitInputs:

@@ -15,7 +15,7 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.cluster.resources import current_resources
-from mlfs_dask.engine.readings import ReadingRecord, run_reading
+from mlfs_dask.engine.readings import ReadingRecord, read_views
 from mlfs_dask.errors import DataError, DoesNotFitError, parameter
 from mlfs_dask.evaluation.column_file import new_column_file
 from mlfs_dask.evaluation.column_subset import ColumnSubset
@@ -80,7 +80,7 @@ class Table:
         self.n, self.d, self.q = source.profile.n, source.profile.d, source.profile.q
         self._X: Matrix | None = source.matrix if isinstance(source, ArrayRows) else None
         self._read: tuple[bytes, Matrix] | None = None
-        self._part: tuple[NDArray[np.int64], Any, RowSource] | None = None
+        self._ahead: tuple[NDArray[np.int64], Matrix] | None = None
 
     @cached_property
     def unknown_labels(self) -> NDArray[np.int64]:
@@ -116,6 +116,11 @@ class Table:
             8 * profile.n if profile.sparse else 0
         )
 
+    @property
+    def part_bytes(self) -> int:
+        """Bytes of the row numbers and labels of a split, those that classifiers learn from included."""
+        return 40 * self.n + 4 * int(self.Y.nbytes if self.numeric else 5 * self.Y.nnz + 4 * self.n)
+
     def hold_if_it_fits(self, resources: Resources, other_bytes: int) -> bool:
         """Read X into this process if it, a training part's copy, and what else is needed fill half of the memory.
 
@@ -134,30 +139,30 @@ class Table:
         self.source = ArrayRows(X, self.Y, n_categories=features.n_categories)
         return True
 
-    def part(self, rows: NDArray[np.int64], Y: Any, resources: Resources) -> tuple[RowSource, list[ReadingRecord]]:
-        """Return some rows for a selector, with these labels, and the passes that it took to know their ranges.
+    def parts(
+        self, wanted: Sequence[tuple[NDArray[np.int64], Any]], resources: Resources
+    ) -> tuple[list[RowSource], list[ReadingRecord]]:
+        """Return rows with labels for selectors, and the passes that it took to know their ranges.
 
-        Candidates of a split ask for the same arrays one after another: the rows are made for the first of them.
+        Raises
+        ------
+        DoesNotFitError
+            Ranges and quantiles of all of them do not fit.
         """
-        if self._part is None or self._part[0] is not rows or self._part[1] is not Y:
-            self._part = None
-            source, records = self._new_part(rows, Y, resources)
-            self._part = rows, Y, source
-            return source, records
-        return self._part[2], []
-
-    def _new_part(self, rows: NDArray[np.int64], Y: Any, resources: Resources) -> tuple[RowSource, list[ReadingRecord]]:
-        if self._X is not None:
-            n_categories = self.source.features.n_categories
+        if self._X is None:
+            # Ranges and quantiles that a store keeps have seen the rows that are judged; kinds of features hold.
+            views = [RowView(self.source, rows, Y=Y) for rows, Y in wanted]
+            read = [(view, code_statistics(view.profile)) for view in views]
+            results, records = read_views(read, resources, label="training rows")
+            return [measured_view(view, *found) for view, found in zip(views, results, strict=True)], records
+        n_categories, parts = self.source.features.n_categories, list[RowSource]()
+        for rows, Y in wanted:
             part: RowSource = ArrayRows(self._X[rows], Y, n_categories=n_categories)
             if self._columns:
                 columns = {name: column.cut(rows) for name, column in self._columns.items()}
                 part = RowView(part, columns=columns, feature_names=self._as_given.feature_names)
-            return part, []
-        # Ranges and quantiles that a store keeps have seen the rows that are judged; kinds of features hold.
-        view = RowView(self.source, rows, Y=Y)
-        results, record = run_reading(view, code_statistics(view.profile), resources, label="training rows")
-        return measured_view(view, *results), [record]
+            parts.append(part)
+        return parts, []
 
     @cached_property
     def _columns(self) -> dict[str, ArrayColumn]:
@@ -198,8 +203,17 @@ class Table:
         mark = columns.tobytes()
         if self._read is None or self._read[0] != mark:
             self._read = None
-            self._read = mark, self._take(columns, resources, folder, missing)
+            if self._ahead is not None and np.isin(columns, self._ahead[0]).all():
+                X: Matrix = self._ahead[1].take(np.searchsorted(self._ahead[0], columns), axis=1)
+            else:
+                X = self._take(columns, resources, folder, missing)
+            self._read = mark, X
         return self._read[1]
+
+    def read_ahead(self, columns: NDArray[np.int64], resources: Resources, missing: str) -> None:
+        """Hold some columns, rising, of which `columns` gives those that are asked for without a pass."""
+        self._read = self._ahead = None
+        self._ahead = columns, self._take(columns, resources, None, missing)
 
     def _take(self, columns: NDArray[np.int64], resources: Resources, folder: Path | None, missing: str) -> Matrix:
         if self._X is None:

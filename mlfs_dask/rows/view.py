@@ -230,6 +230,11 @@ class RowView(RowSource):
             arrays=tuple(arrays),
         )
 
+    @property
+    def base(self) -> RowSource:
+        """The source itself, of whose blocks this is a view."""
+        return self._source
+
     @cached_property
     def row_offsets(self) -> NDArray[np.int64]:
         offsets = self._source.row_offsets
@@ -382,6 +387,16 @@ class RowView(RowSource):
                 if part.X.shape[0]:
                     yield part
                 row += part.X.shape[0]
+
+    def part_of(self, block: Block) -> Block:
+        """Return the view of any block of `base`; it may have no rows."""
+        row = block.start
+        if self._rows is not None:
+            offsets = self._source.row_offsets
+            partition = int(np.searchsorted(offsets, block.start, side="right")) - 1
+            before = row_numbers_between(self._rows, int(offsets[partition]), block.start)
+            row = int(self.row_offsets[partition]) + len(before)
+        return self._view_block(block, row)
 
     def _view_block(self, block: Block, row: int) -> Block:
         """Return the view of a block of the source; `row` is the view's number of its first row."""

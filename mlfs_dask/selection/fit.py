@@ -141,11 +141,14 @@ class OpenedRows:
     names : Names
     store : dict or None
         Path and digest of the store, and its subset, if any.
+    results : dict
+        Results of first statistics (`Question.first_statistics`) that were read, by their `result_key`.
     """
 
     source: RowSource
     names: Names = field(default_factory=Names)
     store: dict[str, Any] | None = None
+    results: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -451,7 +454,9 @@ def _run_passes(job: _Job, records: list[ReadingRecord]) -> _PassResults:
     question = job.question
     features, names = question.features(job.rows.source.profile.d), question.names(job.rows.names)
     while True:
-        readings = Readings(job.view, job.resources, job.plan, job.asked, names, kept=job.kept)
+        # Those of other rows, features or labels are none of this fit.
+        results = job.rows.results if job.view is job.rows.source else None
+        readings = Readings(job.view, job.resources, job.plan, job.asked, names, results, job.kept)
         readings.begun, readings.init = job.begun, job.init
         try:
             scored = _score(question.method, readings, features)
@@ -817,7 +822,7 @@ def _fill_missing(method: Method, readings: Readings) -> Array | None:
         info = source.features
         if info.n_categories is None:  # filled 0/1 features keep their two codes
             info = replace(info, n_categories=2 * results[0].zero_one.astype(np.int64))
-        readings.source = RowView(source, fill=fill, known=info)
+        readings.source, readings.results = RowView(source, fill=fill, known=info), None
     return fill
 
 

@@ -369,7 +369,7 @@ class Readings:
     asked : Asked
     names : Names, optional
     results : mapping, optional
-        Results that have been read, by the `result_key` of their statistics.
+        Results of the rows that have been read, by the `result_key` of their statistics.
     kept : int64 array, optional
 
     Attributes
@@ -408,7 +408,7 @@ class Readings:
         self.init: Mapping[str, Any] | None = None
         #: Labels that are known in no row.
         self.never_known = np.empty(0, np.intp)
-        self._results = results
+        self.results = results
         #: Statistics that the next pass of features feeds too, and what came of them.
         self.attached: Sequence[Statistic] = ()
         self.attached_results: list[Any] | None = None
@@ -426,8 +426,8 @@ class Readings:
         ------
         DoesNotFitError, ClusterLostError
         """
-        if self._results is not None:
-            read = [statistic.result_among(self._results) for statistic in statistics]
+        if self.results is not None and source is None and not self.attached:
+            read = [statistic.result_among(self.results) for statistic in statistics]
             if all(result is not None for result in read):
                 return copy.deepcopy(read)  # a fit may change them
         attached: Sequence[Statistic] = ()

@@ -11,13 +11,13 @@ import pytest
 
 import mlfs_dask as mlfs
 from mlfs_dask import runtime
-from mlfs_dask.batch import sharing
 from mlfs_dask.batch.running import Batch, BatchFailedError
 from mlfs_dask.batch.spec import read_spec
 from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.errors import ClusterLostError, DataError, UsageError
 from mlfs_dask.evaluation.results import read_eval
+from mlfs_dask.selection import sharing
 from mlfs_dask.selection.runs import read_run
 from mlfs_dask.storage.convert import convert_reader
 from tests.storage.memory_reader import make_reader

@@ -14,6 +14,7 @@ from scipy import sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 import mlfs_dask as mlfs
+from mlfs_dask import runtime
 from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.evaluation import experiment
@@ -145,12 +146,63 @@ def test_a_store_out_of_memory_gives_what_arrays_give(store: Path, monkeypatch: 
         pd.testing.assert_frame_equal(other.results, arrays.results, check_exact=False, rtol=1e-9)
         pd.testing.assert_frame_equal(other.rankings, arrays.rankings)
     assert held.fits["bytes_read"].sum() == 0
-    # Of the streamed one: the ranges of the training rows, and the method's own pass.
+    # Of the streamed one: the ranges of all training rows, and the sums of all fits.
     size = mlfs.open_dataset(store).rows.profile.read_bytes
-    # The ranges serve both choices of ELC and every other candidate of the split.
-    passes = [2, 1, 2, 1, 1, 1]
+    passes = [2, 0, 0, 0, 0, 0]
     assert streamed.fits["passes"].tolist() == passes
     assert streamed.fits["bytes_read"].tolist() == [number * size for number in passes]
+
+
+METHODS = ["elc", "chi2", "label-entropy", "fisher", "mddm", "scls", "relieff", "mfsir:max_iter=3"]
+
+
+@pytest.mark.filterwarnings("ignore:.*did not converge")
+@pytest.mark.parametrize(
+    ("options", "room"), [({}, None), ({"labelled_rows": 0.7}, None), ({"rows": 70}, None), ({}, 0)]
+)
+def test_folds_and_methods_share_passes(
+    options: dict[str, Any], room: int | None, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranges, first statistics and scored columns are read once; without room for two folds, once a fold or ranking."""
+    data = mlfs.open_dataset(store)
+    if "rows" in options:
+        data, options = data.subset(rows=f"0:{options['rows']}"), {}
+    options = {"folds": 3, "k_grid": "2,4", "seed": 3} | options
+    held = evaluate(data, METHODS, **options)
+    monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_FRACTION", 0.0)
+    if room is not None:
+        monkeypatch.setattr(Experiment, "_spare_bytes", room)
+    seen: list[str] = []
+    with runtime.progress_to(lambda event: seen.append(event["label"]) if event["kind"] == "pass" else None):
+        found = evaluate(data, METHODS, **options)
+    pd.testing.assert_frame_equal(found.rankings, held.rankings)
+    pd.testing.assert_frame_equal(found.results, held.results, check_exact=False, rtol=1e-9)
+    shared = [label for label in seen if label in {"training rows", "first statistics", "chosen columns"}]
+    if room is None:
+        assert shared == ["training rows", "first statistics", "chosen columns"]
+    else:
+        assert (shared.count("training rows"), shared.count("first statistics")) == (3, 0)
+        assert shared.count("chosen columns") > 3
+
+
+def test_what_folds_share_comes_from_the_cache(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_FRACTION", 0.0)
+    with mlfs.cache(tmp_path / "cache"):
+        first, again = (evaluate(store, ["elc", "chi2"], folds=3, k_grid="4") for _ in range(2))
+    pd.testing.assert_frame_equal(again.rankings, first.rankings)
+    assert (first.fits["passes"].sum(), again.fits["passes"].sum()) == (2, 0)
+
+
+@pytest.mark.cluster
+def test_workers_read_what_folds_share(store: Path, two_workers: Path) -> None:
+    from distributed import Client
+
+    candidates, options = ["elc", "label-entropy", "chi2"], {"folds": 3, "k_grid": "4"}
+    held = evaluate(store, candidates, **options)
+    with Client(scheduler_file=str(two_workers)):
+        found = evaluate(store, candidates, **options)
+    pd.testing.assert_frame_equal(found.rankings, held.rankings)
+    assert found.fits["passes"].sum() == 2
 
 
 @pytest.mark.filterwarnings("ignore:.* features? kept do")

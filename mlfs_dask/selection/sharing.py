@@ -1,13 +1,14 @@
-"""Shared first pass of several selections of a store: read once, into the cache."""
+"""Shared first pass of several selections of the same rows; of a store it is read into the cache."""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mlfs_dask.engine import cache as caching
-from mlfs_dask.engine.readings import ReadingRecord, is_cached, plan_statistics, run_reading
+from mlfs_dask.engine.readings import ReadingRecord, is_cached, plan_statistics, returned_bytes, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.rows.contract import RowSource
@@ -41,8 +42,29 @@ def shared_statistics(rows: RowSource, questions: Iterable[Question], resources:
     questions : iterable of Question
     resources : Resources
     """
-    if not caching.is_on(rows):
-        return []
+    return first_statistics(rows, questions, resources, fewest=2) if caching.is_on(rows) else []
+
+
+def first_statistics(
+    rows: RowSource,
+    questions: Iterable[Question],
+    resources: Resources,
+    *,
+    fewest: int = 1,
+    most_bytes: float = math.inf,
+) -> list[Statistic]:
+    """Return the statistics of the first pass of several selectors, each once, without cached ones.
+
+    Parameters
+    ----------
+    rows : RowSource
+    questions : iterable of Question
+    resources : Resources
+    fewest : int
+        Number of selectors that lack statistics, below which there are none.
+    most_bytes : float
+        Bytes that the results may take. The largest statistics are left out where memory is short.
+    """
     missing: list[Statistic] = []
     readers = 0
     for question in questions:
@@ -50,19 +72,22 @@ def shared_statistics(rows: RowSource, questions: Iterable[Question], resources:
             statistics = question.first_statistics(rows, resources)
         except (UsageError, DataError, DoesNotFitError):
             continue  # its own fit will tell
-        statistics = [statistic for statistic in statistics if not is_cached(rows, statistic)]
+        statistics = [statistic for statistic in statistics if statistic.kind and not is_cached(rows, statistic)]
         readers += bool(statistics)
         missing += statistics
-    if readers < 2:
+    if readers < fewest:
         return []
     shared = list({statistic.result_key: statistic for statistic in missing}.values())
     while shared:
-        try:
-            plan_statistics(rows, shared, resources)
-            break
-        except DoesNotFitError:
-            # The selectors that need it read it by themselves.
-            shared.remove(max(shared, key=lambda statistic: statistic.state_bytes))
+        if sum(returned_bytes(rows, statistic) for statistic in shared) <= most_bytes:
+            try:
+                plan_statistics(rows, shared, resources)
+                break
+            except DoesNotFitError:
+                pass
+        # The selectors that need it read it by themselves.
+        largest = max(shared, key=lambda statistic: statistic.state_bytes)
+        shared = [statistic for statistic in shared if statistic is not largest]
     return shared
 
 
