@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
+from mlfs_dask.blocks.linear import row_groups
 from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, integer_sums, merge_moments, moments_block
 from mlfs_dask.blocks.pair_scores import Sums
 from mlfs_dask.blocks.products import (
@@ -31,6 +32,11 @@ from mlfs_dask.typing import Array, Matrix
 
 if TYPE_CHECKING:
     from mlfs_dask.statistics.covariates import Adjustment
+
+
+#: Least share of entries of Y that are 1 or unknown, as one in so many, from which the unknown are summed by marks:
+#: a mark costs a sixteenth of what an entry costs.
+MARKED = 16
 
 
 class _Sums(NamedTuple):
@@ -221,6 +227,8 @@ class LabelProducts(Statistic):
         Use the compiled kernels. To be decided once per job (`wants_compiled`), never per block.
     weighted : bool
         Whether rows have weights.
+    marked : bool
+        Whether many entries are unknown, of which the compiled kernels take marks row by row. To be decided once, too.
     numeric : bool
         Whether Y holds numeric targets.
     """
@@ -229,6 +237,7 @@ class LabelProducts(Statistic):
     n_labels: int
     unknown: NDArray[np.int64] = field(default_factory=no_labels)
     compiled: bool = field(default=False, kw_only=True)
+    marked: bool = field(default=False, kw_only=True)
     weighted: bool = field(default=False, kw_only=True)
     numeric: bool = field(default=False, kw_only=True)
 
@@ -256,8 +265,11 @@ class LabelProducts(Statistic):
         if not len(self.unknown):
             return own
         u, q = len(self.unknown), self.n_labels + len(self.unknown)
-        marked = 30 * min(profile.label_nonzeros, profile.block_rows * max(q, 1))
-        return marked + max(own, 24 * profile.block_values + 24 * u * self.n_features)
+        further = 30 * min(profile.label_nonzeros, profile.block_rows * max(q, 1))
+        if self.compiled and self.marked:
+            marks = 3 * q * profile.block_rows + 6 * q * (min(gates.GROUP_ROWS, profile.block_rows) + 3 * q)
+            return further + marks + own + 32 * profile.block_values * profile.sparse
+        return further + max(own, 24 * profile.block_values + 24 * u * self.n_features)
 
     def _sum_bytes(self, profile: Profile) -> int:
         """Return temporaries of the sums but for squares."""
@@ -276,14 +288,7 @@ class LabelProducts(Statistic):
         return tuple(np.zeros(shape, kind) for shape, kind in zip(self.shapes, kinds, strict=True))
 
     def add(self, state: State, block: Block) -> None:
-        s, Y = _Sums(*state), block.Y
-        if len(self.unknown):
-            Y = with_unknown_columns(Y, self.unknown)
-        self._add_sums(s, block._replace(Y=Y))
-        if len(self.unknown):
-            self._add_squares(s, block.X, weighted_block(sp.csr_array(Y[:, self.n_labels :]), block.weights))
-
-    def _add_sums(self, s: _Sums, block: Block) -> None:
+        s = _Sums(*state)
         X, Y, weights = block.X, block.Y, block.weights
         before = s.rows[0].item()
         if X.shape[0] == 0:
@@ -294,7 +299,14 @@ class LabelProducts(Statistic):
         # A Dask array may mix sparse blocks, which count stored values from zero, with dense ones, whose kernel
         # counts rows.
         mixed = bool((s.counts != before).any()) if isinstance(X, np.ndarray) else bool(s.shift.any())
-        if self.compiled and not mixed:
+        compiled = self.compiled and not mixed
+        if compiled and self.marked:
+            _add_marked(s, X, Y, self.unknown)
+            return
+        if len(self.unknown):
+            Y = with_unknown_columns(Y, self.unknown)
+            self._add_squares(s, X, weighted_block(sp.csr_array(Y[:, self.n_labels :]), weights))
+        if compiled:
             _add_compiled(s, X, Y)
             return
         P = positives_block(Y)
@@ -396,16 +408,52 @@ class LabelProducts(Statistic):
 def _add_compiled(s: _Sums, X: Matrix, Y: sp.csr_array) -> None:
     from mlfs_dask.blocks import products_compiled as kernels
 
-    labels = (Y.indptr.astype(np.int64, copy=False), Y.indices.astype(np.int32, copy=False), Y.data)
+    _add_labels(s, X, Y)
+    kernels.add_pairs(*_compressed(Y), s.positives, s.unknown, s.pairs)
+
+
+def _add_labels(s: _Sums, X: Matrix, Y: sp.csr_array) -> None:
+    """Add the moments of X, and its sums over the rows with each label of Y."""
+    from mlfs_dask.blocks import products_compiled as kernels
+
+    moments, products = (s.counts, s.mean, s.m2), s.products[: Y.shape[1]]
     if isinstance(X, np.ndarray):
-        kernels.add_dense(X, *labels, s.counts, s.mean, s.m2, s.shift, s.products)
-        kernels.add_pairs(*labels, s.positives, s.unknown, s.pairs)
+        kernels.add_dense(X, *_compressed(Y), *moments, s.shift, products)
         return
-    rowptr = X.indptr.astype(np.int64, copy=False)
-    by_label = Y.tocsc()
-    columns = (by_label.indptr.astype(np.int64, copy=False), by_label.indices, by_label.data)
-    kernels.add_sparse(X.data, X.indices, rowptr, *columns, s.counts, s.mean, s.m2, s.products)
-    kernels.add_pairs(*labels, s.positives, s.unknown, s.pairs)
+    columns = _compressed(positives_block(Y).tocsc())
+    kernels.add_sparse(X.data, X.indices, X.indptr.astype(np.int64, copy=False), *columns, *moments, products)
+
+
+def _compressed(Y: sp.csr_array | sp.csc_array) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return the arrays of labels for the compiled kernels."""
+    return Y.indptr.astype(np.int64, copy=False), Y.indices.astype(np.int32, copy=False), Y.data
+
+
+def _add_marked(s: _Sums, X: Matrix, Y: sp.csr_array, unknown: NDArray[np.int64]) -> None:
+    """Add a block of which many entries are unknown: marks of these, row by row, are an array."""
+    from mlfs_dask.blocks import products_compiled as kernels
+
+    q, entries = Y.shape[1], Y.toarray()
+    marks = (entries[:, unknown] < 0).astype(np.uint8, order="C")
+    for part in row_groups(len(marks)):
+        both = np.hstack([entries[part] > 0, marks[part]]).astype(np.float32)
+        s.pairs[...] += (both.T @ both).astype(s.pairs.dtype)  # whole numbers, up to the rows
+    np.copyto(s.positives, np.diag(s.pairs))
+    _add_labels(s, X, Y)
+    if isinstance(X, np.ndarray):
+        codes = np.zeros((-(-len(unknown) // 4), len(marks)), np.uint8)
+        for bit in range(4):
+            of_bit = marks[:, bit::4].T << bit
+            codes[: len(of_bit)] |= of_bit
+        kernels.add_coded(X, codes, s.shift, s.products[q:], s.squares)
+        return
+    columns = X.tocsc()
+    values = columns.data.astype(np.float64)
+    kernels.add_columns(columns.indptr, columns.indices, values, marks, s.products[q:])
+    with np.errstate(over="ignore", invalid="ignore"):
+        values *= values - 1.0
+    if values.any():  # not of features that are 0 or 1
+        kernels.add_columns(columns.indptr, columns.indices, values, marks, s.squares)
 
 
 def _m2_of_sums(squares: Array, sums: Array, n: Any) -> Array:
@@ -429,12 +477,13 @@ def label_products(source: Profile | RowSource) -> LabelProducts:
     """Return the statistic for rows, whose labels may be unknown; for those of a profile, all of whose labels are
     known.
     """
-    profile = profile_of(source)
+    profile, unknown = profile_of(source), unknown_labels(source)
     return LabelProducts(
         profile.d,
         profile.q,
-        unknown_labels(source),
+        unknown,
         compiled=wants_compiled(profile),
+        marked=profile.label_nonzeros * MARKED > profile.n * profile.q and len(unknown) > 0,
         weighted=profile.weight is not None,
         numeric=profile.numeric,
     )

@@ -136,6 +136,34 @@ def test_sums_of_any_scale_are_those_of_numpy(container, compiled, scale):
         assert each.m2 == pytest.approx(scale**2 * (centred**2).sum(axis=0), rel=1e-10, abs=0)
 
 
+@pytest.mark.parametrize(
+    ("container", "kind"),
+    [(np.asarray, "far from zero"), *itertools.product([np.asarray, sp.csr_array], ["real", "zero-one", "infinite"])],
+)
+def test_sums_over_known_entries_by_marks_are_those_of_numpy(container, kind):
+    """More rows and features than a tile, labels that fill no group of four, one that is always known."""
+    rng, (n, d, q) = np.random.default_rng(0), (1500, 70, 7)
+    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.6)
+    X = {"real": X, "zero-one": (X > 0) * 1.0, "far from zero": X + 2.0**20, "infinite": X}[kind]
+    if kind == "infinite":
+        X[10, 3] = np.inf
+    Y = rng.choice(np.array([-1, 0, 1], np.int8), (n, q), p=[0.4, 0.4, 0.2])
+    Y[:, 2] = Y[:, 2] > 0
+    Y[:800, 5] = -1
+    unknown, labels = np.array([0, 1, 3, 4, 5, 6]), as_labels(Y)
+    cuts = [[(0, 600), (600, 607)], [(607, 1500)]]
+    marked = LabelProducts(d, q, unknown, compiled=True, marked=True)
+    found, plain = (reduce(each, container(X), labels, cuts) for each in (marked, LabelProducts(d, q, unknown)))
+    for name in ("positives", "pairs", "mean", "m2", "products"):
+        assert getattr(found, name) == pytest.approx(getattr(plain, name), rel=1e-10, abs=1e-9, nan_ok=True)
+    finite = np.isfinite(X).all(axis=0)
+    for i, label in enumerate(unknown):
+        known = Y[:, label] >= 0
+        assert (found.known.n[label], found.known.positives[label]) == (known.sum(), (Y[:, label] == 1).sum())
+        assert found.known.mean[i, finite] == pytest.approx(X[known][:, finite].mean(axis=0), rel=1e-12, abs=1e-12)
+        assert found.known.m2[i, finite] == pytest.approx(X[known][:, finite].var(axis=0) * known.sum(), rel=1e-9)
+
+
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
 def test_standardised_values_are_no_integers(container):
     """Their sums are nearly 0 and n, in single precision."""
