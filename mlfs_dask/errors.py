@@ -190,6 +190,10 @@ class MlfsError(Exception):
     def __init__(self, text: str = "") -> None:
         super().__init__(redact(text))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process boundaries by pickle, which by default calls the class with the complete message alone.
+        return Exception.__new__, (type(self), *self.args), self.__dict__
+
 
 class UsageError(MlfsError, ValueError):
     """Invalid value of an option or argument (exit 2)."""
@@ -251,21 +255,6 @@ class DataError(MlfsError, ValueError):
             column = str(names[column])
         return DataError(self.problem, file=self.file, line=self.line, column=column, value=self.value, cure=self.cure)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions cross process boundaries by pickle, which by default passes the complete message as `problem`.
-        return (_rebuild, (self.problem, self.file, self.line, self.column, self.value, self.cure))
-
-
-def _rebuild(
-    problem: str,
-    file: str | None,
-    line: int | None,
-    column: str | int | None,
-    value: object,
-    cure: str | None,
-) -> DataError:
-    return DataError(problem, file=file, line=line, column=column, value=value, cure=cure)
-
 
 class DoesNotFitError(MlfsError, MemoryError):
     """Job whose projected memory or disk use exceeds the limit (exit 4).
@@ -292,13 +281,6 @@ class DoesNotFitError(MlfsError, MemoryError):
         needed = "more than there is" if self.projected is None else f"projected {_mebibytes(self.projected)}"
         super().__init__(f"{what}: {needed}, available {_mebibytes(self.available)}\n  cure: {cure}")
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild_fit, (self.what, self.projected, self.available, self.cure))
-
-
-def _rebuild_fit(what: str, projected: int | None, available: int, cure: str) -> DoesNotFitError:
-    return DoesNotFitError(what, projected=projected, available=available, cure=cure)
-
 
 def _mebibytes(count: int) -> str:
     tenths = (10 * count + 2**19) // 2**20  # integers: damaged files declare sizes beyond the range of floats
@@ -323,9 +305,6 @@ class StoreAccessError(MlfsError):
         self.problem = redact(problem)
         self.cure = redact(cure)
         super().__init__(f"{store}: {problem}\n  cure: {cure}")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.store, self.problem, self.cure))
 
     def with_detail(self, detail: str) -> StoreAccessError:
         """Return a copy of this error with a detail appended to `problem`."""
