@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,15 +18,14 @@ from mlfs_dask_cli.options import (
     PATH,
     Bytes,
     Command,
-    Decorated,
+    Option,
     command_line,
-    file_options,
     force_option,
     option,
     output_options,
+    read_by,
     read_names,
     resume_option,
-    stack_options,
 )
 from mlfs_dask_cli.output import Output
 from mlfs_dask_cli.progress import show_progress
@@ -60,41 +58,38 @@ work_option_list = [
 ]
 
 
-def source_options(command: Decorated) -> Decorated:
-    """Add the options that say how files are read; the command receives `source`, keyword arguments of `convert`."""
+@contextlib.contextmanager
+def _read_source(
+    *,
+    labels_xml: str | None,
+    transpose: bool,
+    partition_size: int | None,
+    workers: int | None,
+    memory_limit: int | None,
+    file: dict[str, Any],
+) -> Iterator[dict[str, Any]]:
+    from mlfs_dask import runtime
+    from mlfs_dask.readers.base import LabelSpec
+    from mlfs_dask.storage.convert import default_memory_limit
 
-    @functools.wraps(command)
-    def wrapped(
-        *args: Any,
-        labels_xml: str | None,
-        transpose: bool,
-        partition_size: int | None,
-        workers: int | None,
-        memory_limit: int | None,
-        file: dict[str, Any],
-        **kwargs: Any,
-    ) -> Any:
-        from mlfs_dask import runtime
-        from mlfs_dask.readers.base import LabelSpec
-        from mlfs_dask.storage.convert import default_memory_limit
-
-        spec = file.get("labels", LabelSpec())
-        if labels_xml and spec.xml:
-            raise click.UsageError("--labels and --label-file are the same; give one.")
-        source = {"format": None, "keys": {}, "drop": (), **file, "transpose": transpose}
-        source["labels"] = replace(spec, xml=labels_xml or spec.xml)
-        source |= {"workers": workers, "memory_limit": memory_limit}
-        if partition_size is not None:
-            source["partition_bytes"] = partition_size
-        limit = memory_limit or default_memory_limit(workers or runtime.available_cores())
-        with runtime.bounded_memory(limit), runtime.process_limits(memory_limit=limit):
-            return command(*args, source=source, **kwargs)
-
-    work = stack_options(file_options(wrapped), work_option_list)
-    return stack_options(work, source_option_list, section=FILES)
+    spec = file.get("labels", LabelSpec())
+    if labels_xml and spec.xml:
+        raise click.UsageError("--labels and --label-file are the same; give one.")
+    source = {"format": None, "keys": {}, "drop": (), **file, "transpose": transpose}
+    source["labels"] = replace(spec, xml=labels_xml or spec.xml)
+    source |= {"workers": workers, "memory_limit": memory_limit}
+    if partition_size is not None:
+        source["partition_bytes"] = partition_size
+    limit = memory_limit or default_memory_limit(workers or runtime.available_cores())
+    with runtime.bounded_memory(limit), runtime.process_limits(memory_limit=limit):
+        yield {"source": source}
 
 
-def dtype_option(help: str) -> Callable[[Decorated], Decorated]:
+#: Options that say how files are read; the command receives `source`, keyword arguments of `convert`.
+source_options = read_by(_read_source, (source_option_list, FILES), (work_option_list, None), with_file=True)
+
+
+def dtype_option(help: str) -> Option:
     """`--dtype`."""
     return option("--dtype", help, type=click.Choice(["uint8", "int16", "int32", "float32", "float64"]))
 

@@ -19,14 +19,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 import click
 
+from mlfs_dask._version import __version__
 from mlfs_dask.errors import spell_parameters_as
 from mlfs_dask_cli import SIGNALS, leave_at_once
 from mlfs_dask_cli.failure import describe_failure, report_failure
-from mlfs_dask_cli.options import ARGUMENTS, option
+from mlfs_dask_cli.options import ARGUMENTS
 from mlfs_dask_cli.output import print_line
 
 COMMANDS = (
@@ -115,11 +116,7 @@ def _failures_reported(arguments: Sequence[str]) -> Iterator[None]:
         if failure is None:
             raise
         report_failure(failure, as_json="--json" in arguments)
-        _leave(failure.exit_code)
-
-
-def _leave(code: int) -> NoReturn:
-    raise click.exceptions.Exit(code)
+        raise click.exceptions.Exit(failure.exit_code) from error
 
 
 def refuse_unknown(ctx: click.Context, name: str, names: Sequence[str], what: str) -> None:
@@ -226,20 +223,10 @@ def _is_ours(filename: str) -> bool:
     return any(Path(filename).is_relative_to(folder) for folder in own)
 
 
-def _version(ctx: click.Context, option: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        from mlfs_dask._version import __version__
-
-        click.echo(f"mlfs {__version__}")
-        ctx.exit()
-
-
 @click.group(
     cls=LazyGroup, name="mlfs", context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 )
-@option(
-    "-V, --version", "Show the version and exit.", is_flag=True, is_eager=True, expose_value=False, callback=_version
-)
+@click.version_option(__version__, "-V", "--version", message="mlfs %(version)s")
 def mlfs() -> None:
     """Multi-label feature selection for data larger than memory.
 

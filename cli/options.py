@@ -27,9 +27,10 @@ from mlfs_dask_cli.output import Output, print_line
 from mlfs_dask_cli.progress import PlainLines, waiting
 
 Decorated = Callable[..., Any]
+Option = Callable[[Decorated], Decorated]
 
 
-def option(flags: str, help: str, *names: str, **details: Any) -> Callable[[Decorated], Decorated]:
+def option(flags: str, help: str, *names: str, **details: Any) -> Option:
     """Return an option by its flags, with what stands for its value in the help, as "-o, --output FILE".
 
     `names` has the name of the argument where that is not the flag's; `details` are those of `click.option`.
@@ -109,21 +110,47 @@ SUBSET, FILES = "Rows, labels and features to use", "Labels and columns of files
 COMPUTING, PRINTING = "Workers, memory and cache", "Output"
 
 
-def stack_options(
-    command: Decorated, options: Sequence[Callable[[Decorated], Decorated]], *, section: str | None = None
-) -> Decorated:
-    """Add options to a command, in their order, and to a section of its help."""
+def add_options(command: Decorated, options: Sequence[Option], section: str | None = None) -> list[click.Option]:
+    """Add options to a command, in their order, and to a section of its help; return them, the last one first."""
     others = len(getattr(command, "__click_params__", ()))
     for option in reversed(options):
         command = option(command)
+    added: list[click.Option] = getattr(command, "__click_params__")[others:]  # noqa: B009 - where click keeps them
     if section is not None:
-        put_into_section(getattr(command, "__click_params__")[others:], section)  # noqa: B009 - where click keeps them
-    return command
+        put_into_section(added, section)
+    return added
 
 
-def option_names(command: Decorated, count: int) -> list[str]:
-    """Return the names of the arguments that the options stacked last give a command."""
-    return [option.name for option in getattr(command, "__click_params__")[-count:]]  # noqa: B009 - as above
+def read_by(
+    read: Callable[..., contextlib.AbstractContextManager[dict[str, Any]]],
+    *groups: tuple[Sequence[Option], str | None],
+    with_file: bool = False,
+) -> Option:
+    """Return a decorator that adds options to a command, which receives what `read` makes of their values.
+
+    Parameters
+    ----------
+    read : callable
+        Takes the values by their names, and returns a context manager, in which the command runs, of its arguments.
+    groups : (sequence of options, str or None)
+        Options, and their section of the help.
+    with_file : bool
+        Add also `file_options`, and give `read` their argument `file`.
+    """
+
+    def decorate(command: Decorated) -> Decorated:
+        @functools.wraps(command)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with read(**{name: kwargs.pop(name) for name in names}) as arguments:
+                return command(*args, **arguments, **kwargs)
+
+        decorated = file_options(wrapped) if with_file else wrapped
+        names = ["file"] * with_file
+        for options, section in reversed(groups):
+            names += [str(option.name) for option in add_options(decorated, options, section)]
+        return decorated
+
+    return decorate
 
 
 def put_into_section(options: Sequence[click.Parameter], section: str) -> None:
@@ -186,20 +213,16 @@ progress_option = option(
 )
 
 
-def bounded(command: Decorated) -> Decorated:
-    """Have the system refuse a command much more memory than it may take: libraries unpack whatever data asks for."""
+@contextlib.contextmanager
+def _bounded() -> Iterator[None]:
+    """Have the system refuse much more memory than a command may take: libraries unpack whatever data asks for."""
+    from mlfs_dask import runtime
 
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        from mlfs_dask import runtime
-
-        with runtime.bounded_memory(runtime.memory_limit()):
-            return command(*args, **kwargs)
-
-    return wrapped
+    with runtime.bounded_memory(runtime.memory_limit()):
+        yield
 
 
-def output_options(*, progress: bool) -> Callable[[Decorated], Decorated]:
+def output_options(*, progress: bool) -> Option:
     """Add the options of what is printed; the command receives `output`.
 
     Parameters
@@ -208,20 +231,15 @@ def output_options(*, progress: bool) -> Callable[[Decorated], Decorated]:
         Whether the command shows its progress (`show_progress`). Others say that they work where they take long.
     """
 
-    def decorate(command: Decorated) -> Decorated:
-        @functools.wraps(command)
-        @bounded
-        def wrapped(*args: Any, as_json: bool, quiet: bool, verbose: int, **kwargs: Any) -> Any:
-            set_logging(verbose, quiet=quiet)
-            form = kwargs.pop("progress", "none")
-            output = Output(as_json=as_json, quiet=quiet, progress="none" if quiet else form)
-            with contextlib.nullcontext() if progress or quiet else waiting(PlainLines(sys.stderr)):
-                return command(*args, output=output, **kwargs)
+    @contextlib.contextmanager
+    def read(*, as_json: bool, quiet: bool, verbose: int, **forms: str) -> Iterator[dict[str, Any]]:
+        set_logging(verbose, quiet=quiet)
+        form = "none" if quiet else forms.get("progress", "none")
+        with _bounded(), contextlib.nullcontext() if progress or quiet else waiting(PlainLines(sys.stderr)):
+            yield {"output": Output(as_json=as_json, quiet=quiet, progress=form)}
 
-        options = [json_option, quiet_option, verbose_option]
-        return stack_options(wrapped, [*options, progress_option] if progress else options, section=PRINTING)
-
-    return decorate
+    options = [json_option, quiet_option, verbose_option, *[progress_option] * progress]
+    return read_by(read, (options, PRINTING))
 
 
 class _LineHandler(logging.Handler):
@@ -283,19 +301,17 @@ cluster_option_list = [
 ]
 
 
-def memory_option(command: Decorated) -> Decorated:
-    """`--memory-limit` of a command that works in this process alone."""
+@contextlib.contextmanager
+def _read_memory(*, memory_limit: int | None) -> Iterator[dict[str, Any]]:
+    from mlfs_dask import runtime
 
-    @functools.wraps(command)
-    def wrapped(*args: Any, memory_limit: int | None, **kwargs: Any) -> Any:
-        from mlfs_dask import runtime
+    with runtime.process_limits(memory_limit=memory_limit or runtime.available_memory() // 2), _bounded():
+        yield {}
 
-        with runtime.process_limits(memory_limit=memory_limit or runtime.available_memory() // 2):
-            return bounded(command)(*args, **kwargs)
 
-    limit = option("--memory-limit", "Memory of this process (default: half of the free memory).", type=Bytes())
-    return stack_options(wrapped, [limit], section=COMPUTING)
-
+_limit_option = option("--memory-limit", "Memory of this process (default: half of the free memory).", type=Bytes())
+#: `--memory-limit` of a command that works in this process alone.
+memory_option = read_by(_read_memory, ([_limit_option], COMPUTING))
 
 report_option = option(
     "--performance-report FILE",
@@ -336,9 +352,8 @@ def shared_options() -> dict[str, click.Option]:
 
     def command() -> None: ...
 
-    stack_options(command, [*cluster_option_list, *cache_option_list], section=COMPUTING)
-    stack_options(command, [progress_option])
-    options: list[click.Option] = getattr(command, "__click_params__")  # noqa: B009 - as above
+    options = add_options(command, [*cluster_option_list, *cache_option_list], COMPUTING)
+    options += add_options(command, [progress_option])
     return {option.opts[-1].lstrip("-"): option for option in options}
 
 
@@ -428,29 +443,24 @@ class Computing:
             yield planned_resources(**self.cluster)
 
 
-def computing_options(*, cache: bool, report: bool) -> Callable[[Decorated], Decorated]:
+def computing_options(*, cache: bool, report: bool) -> Option:
     """Add the options of a cluster, and those of the cache and of Dask's report; the command receives `computing`."""
+
+    @contextlib.contextmanager
+    def read(
+        *, cache_place: str = "none", cache_size: int = 1, performance_report: str | None = None, **cluster: Any
+    ) -> Iterator[dict[str, Any]]:
+        from mlfs_dask import runtime
+
+        _drop_weaker(cluster)
+        kept = {"place": None if cache_place == "none" else cache_place, "size": cache_size}
+        # Files are opened by this process, before there is a place to compute: workers have limits of their own.
+        limit = None if cluster["workers"] else cluster["memory_limit"]
+        with runtime.process_limits(memory_limit=limit), _bounded():
+            yield {"computing": Computing(cluster, kept, performance_report)}
+
     options = [*cache_option_list * cache, *cluster_option_list, *[report_option] * report]
-
-    def decorate(command: Decorated) -> Decorated:
-        @functools.wraps(command)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            from mlfs_dask import runtime
-
-            cluster = {name: kwargs.pop(name) for name in names}
-            path = cluster.pop("performance_report", None)
-            place, size = cluster.pop("cache_place", "none"), cluster.pop("cache_size", 1)
-            _drop_weaker(cluster)
-            kept = {"place": None if place == "none" else place, "size": size}
-            # Files are opened by this process, before there is a place to compute: workers have limits of their own.
-            with runtime.process_limits(memory_limit=None if cluster["workers"] else cluster["memory_limit"]):
-                return bounded(command)(*args, computing=Computing(cluster, kept, path), **kwargs)
-
-        decorated = stack_options(wrapped, options, section=COMPUTING)
-        names = option_names(decorated, len(options))
-        return decorated
-
-    return decorate
+    return read_by(read, (options, COMPUTING))
 
 
 # How files are read
@@ -528,44 +538,33 @@ file_option_list = [
 ]
 
 
-def file_options(command: Decorated) -> Decorated:
-    """Add the options that say what the columns of a file are, as `mlfs convert` has them.
+@contextlib.contextmanager
+def _read_file(
+    *, format: str | None, keys: tuple[str, ...], drop: tuple[str, ...], targets: tuple[str, ...], **label_options: Any
+) -> Iterator[dict[str, Any]]:
+    labels = {name.removeprefix("label_"): value for name, value in label_options.items()}
+    if labels["separator"] == "":
+        raise click.UsageError("--label-separator is the text between two tags, and cannot be empty.")
+    if labels["first"] and labels["count"] is None:
+        raise click.UsageError("--labels-first needs --n-labels.")
+    if labels["key"] is not None and labels["xml"] is None:
+        raise click.UsageError("--label-key needs --label-file.")
 
-    The command receives `file`, those of the keyword arguments of `open_dataset` that were given. An option named
-    `label_NAME` is the field NAME of `LabelSpec`.
-    """
+    from mlfs_dask.readers.base import LabelSpec
 
-    @functools.wraps(command)
-    def wrapped(
-        *args: Any,
-        format: str | None,
-        keys: tuple[str, ...],
-        drop: tuple[str, ...],
-        targets: tuple[str, ...],
-        **kwargs: Any,
-    ) -> Any:
-        labels = {name.removeprefix("label_"): kwargs.pop(name) for name in names if name.startswith("label_")}
-        if labels["separator"] == "":
-            raise click.UsageError("--label-separator is the text between two tags, and cannot be empty.")
-        if labels["first"] and labels["count"] is None:
-            raise click.UsageError("--labels-first needs --n-labels.")
-        if labels["key"] is not None and labels["xml"] is None:
-            raise click.UsageError("--label-key needs --label-file.")
+    labels |= {name: read_names(value) for name, value in labels.items() if isinstance(value, tuple)}
+    labels["columns"] = labels["columns"] or None
+    labels["classes"] |= labels["separator"] is not None
+    said = {"format": format, "keys": read_keys(keys), "drop": read_names(drop), "targets": read_names(targets)}
+    file = {name: value for name, value in said.items() if value}
+    if (spec := LabelSpec(**labels)) != LabelSpec():
+        file["labels"] = spec
+    yield {"file": file}
 
-        from mlfs_dask.readers.base import LabelSpec
 
-        labels |= {name: read_names(value) for name, value in labels.items() if isinstance(value, tuple)}
-        labels["columns"] = labels["columns"] or None
-        labels["classes"] |= labels["separator"] is not None
-        said = {"format": format, "keys": read_keys(keys), "drop": read_names(drop), "targets": read_names(targets)}
-        file = {name: value for name, value in said.items() if value}
-        if (spec := LabelSpec(**labels)) != LabelSpec():
-            file["labels"] = spec
-        return command(*args, file=file, **kwargs)
-
-    decorated = stack_options(wrapped, file_option_list, section=FILES)
-    names = option_names(decorated, len(file_option_list))
-    return decorated
+#: Options that say what the columns of a file are, as `mlfs convert` has them. The command receives `file`, which holds
+#: the arguments of `open_dataset` that were given. An option named `label_NAME` is the field NAME of `LabelSpec`.
+file_options = read_by(_read_file, (file_option_list, FILES))
 
 
 def read_keys(keys: tuple[str, ...]) -> dict[str, str]:
@@ -591,18 +590,10 @@ subset_option_list = [
 ]
 
 
-def subset_options(command: Decorated) -> Decorated:
-    """Add the options that say how a file is read, and what part is taken; the command receives `subset`.
-
-    That is for `open_subset`.
-    """
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, file: dict[str, Any], **kwargs: Any) -> Any:
-        subset = {name: kwargs.pop(name) for name in ("rows", "labels", "features")}
-        return command(*args, subset={**subset, "file": file}, **kwargs)
-
-    return stack_options(file_options(wrapped), subset_option_list, section=SUBSET)
+#: Options that say how a file is read, and what part is taken; the command receives `subset`, for `open_subset`.
+subset_options = read_by(
+    lambda **subset: contextlib.nullcontext({"subset": subset}), (subset_option_list, SUBSET), with_file=True
+)
 
 
 def open_subset(store: str, *, rows: str | None, labels: str | None, features: str | None, file: dict[str, Any]) -> Any:

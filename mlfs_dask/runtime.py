@@ -323,13 +323,20 @@ def driver_bytes() -> int:
 
 def default_client() -> Any | None:
     """Return the default `distributed.Client` of this process, or None."""
+    return _of_distributed("default_client")
+
+
+def current_worker() -> Any | None:
+    """Return the Dask worker that runs this task; None in any other process."""
+    return _of_distributed("get_worker")
+
+
+def _of_distributed(function: str) -> Any | None:
+    """Call a function of `distributed`; None if this process has not loaded it, or it finds nothing."""
     distributed = sys.modules.get("distributed")
-    if distributed is None:
-        return None
-    try:
-        return distributed.default_client()
-    except ValueError:
-        return None
+    with contextlib.suppress(ValueError):
+        return None if distributed is None else getattr(distributed, function)()
+    return None
 
 
 def control_groups(controller: str, root: str = "/") -> list[Path]:
@@ -372,25 +379,12 @@ def available_cores(root: str = "/") -> int:
     """
     cores = len(os.sched_getaffinity(0))
     for group in control_groups("cpu", root):
-        for quota, period in (_cpu_quota_v2(group), _cpu_quota_v1(group)):
-            if quota > 0 and period > 0:
-                cores = min(cores, math.ceil(quota / period))
+        for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+            with contextlib.suppress(OSError, ValueError):  # "max" is no number, and -1 no quota
+                quota, period = map(int, " ".join((group / name).read_text() for name in files).split())
+                if quota > 0 and period > 0:
+                    cores = min(cores, math.ceil(quota / period))
     return cores
-
-
-def _cpu_quota_v2(group: Path) -> tuple[int, int]:
-    """Return the quota and the period of CPU time in microseconds; zeros without a limit."""
-    with contextlib.suppress(OSError, ValueError):  # "max" is no number
-        quota, period = (group / "cpu.max").read_text().split()
-        return int(quota), int(period)
-    return 0, 0
-
-
-def _cpu_quota_v1(group: Path) -> tuple[int, int]:
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-        return int(quota), int(period)  # -1 without a limit
-    return 0, 0
 
 
 def memory_limit() -> int:
@@ -443,18 +437,10 @@ def available_memory(root: str = "/") -> int:
             with contextlib.suppress(OSError, ValueError):
                 total = int((group / limit).read_text())
                 if total < 2**60:
-                    used = int((group / usage).read_text()) - _reclaimable(group, cached)
+                    # Cached files count as used, and the system drops them first.
+                    used = int((group / usage).read_text()) - (_field(group / "memory.stat", cached) or 0)
                     amounts.append(total - used + current_rss())
     return max(min(amounts), 0)
-
-
-def _reclaimable(group: Path, name: str) -> int:
-    """Return the bytes of cached files, which count as used and which the system drops first."""
-    with contextlib.suppress(OSError):
-        for line in (group / "memory.stat").read_text().splitlines():
-            if line.startswith(f"{name} "):
-                return int(line.split()[1])
-    return 0
 
 
 def require_address_space(size: int) -> None:
@@ -490,10 +476,16 @@ def peak_rss() -> int:
 
 def _status(field: str) -> int | None:
     """Return a field of /proc/self/status in bytes; None on systems other than Linux."""
+    kibibytes = _field(Path("/proc/self/status"), f"{field}:")
+    return None if kibibytes is None else kibibytes * 1024
+
+
+def _field(file: Path, name: str) -> int | None:
+    """Return the number behind a name in a file of the system with a name and a number a line; None without it."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(f"{field}:"):
-                return int(line.split()[1]) * 1024
+        for line in file.read_text().splitlines():
+            if line.split()[:1] == [name]:
+                return int(line.split()[1])
     return None
 
 
@@ -675,17 +667,6 @@ def stage(label: str, parts: int | None = None, *, unit: str = "parts") -> Itera
     emit("stage", label=label, parts=parts, unit=unit)
     yield functools.partial(emit, "parts", done=1)
     emit("stage-done", label=label, seconds=time.perf_counter() - started)
-
-
-def current_worker() -> Any | None:
-    """Return the Dask worker that runs this task; None in any other process."""
-    distributed = sys.modules.get("distributed")
-    if distributed is None:
-        return None
-    try:
-        return distributed.get_worker()
-    except ValueError:
-        return None
 
 
 _warned_at = -math.inf
