@@ -550,7 +550,10 @@ class Batch:
         write_file(self._place / BATCH, (json.dumps(as_json(record), indent=2) + "\n").encode())
 
     def _write_jobs(self) -> None:
-        write_file(self._place / JOBS, _csv(self._jobs_table()))
+        self._write_csv(JOBS, self._jobs_table())
+
+    def _write_csv(self, name: str, frame: pd.DataFrame) -> None:
+        write_file(self._place / name, evaluations.csv_text(frame, float_format=evaluations.DIGITS).encode())
 
     def _jobs_table(self) -> pd.DataFrame:
         import pandas as pd
@@ -562,7 +565,7 @@ class Batch:
 
     def _write_tables(self) -> None:
         for name, frame in zip((RESULTS, SELECTIONS), self._tables(), strict=True):
-            write_file(self._place / f"{name}.csv", _csv(frame))
+            self._write_csv(f"{name}.csv", frame)
             write_file(self._place / f"{name}.parquet", frame.to_parquet(index=False))
 
     def _tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -710,8 +713,3 @@ def _joined(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFr
     import pandas as pd
 
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(columns))
-
-
-def _csv(frame: pd.DataFrame) -> bytes:
-    text: str = frame.to_csv(index=False, lineterminator="\n", float_format="%.17g")
-    return text.encode()

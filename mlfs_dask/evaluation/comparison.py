@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import stats
@@ -19,9 +19,8 @@ from mlfs_dask.evaluation.results import (
     BATCH,
     RECORD,
     Evaluation,
-    finished_jobs,
-    missing_jobs_note,
     read_eval,
+    read_jobs,
     typed_columns,
 )
 from mlfs_dask.evaluation.statistics import (
@@ -151,7 +150,8 @@ def compare(
 
     if not 0 < alpha < 1:
         raise UsageError(f"alpha must lie between 0 and 1, got {alpha}")
-    loaded = [each for evaluation in evaluations for each in _load(evaluation)]
+    notes: list[str] = []
+    loaded = [each for evaluation in evaluations for each in _load(evaluation, notes)]
     if not loaded:
         raise UsageError("there is nothing to compare: give at least one EVAL folder.")
     _require_compatible(loaded)
@@ -168,7 +168,6 @@ def compare(
     if control is not None and control not in ranked:
         raise UsageError(f"{control!r} keeps all features and is not ranked; it cannot be the control.")
 
-    notes = [note for evaluation in evaluations if _is_batch(evaluation) and (note := missing_jobs_note(evaluation))]
     results = _at_common_k(results, k, notes)
     metrics = list({metric["name"]: metric for each in loaded for metric in each.record["metrics"]}.values())
     higher = {metric["name"]: metric["better"] == "higher" for metric in metrics}
@@ -228,17 +227,15 @@ def compare(
     )
 
 
-def _is_batch(evaluation: str | Path | Evaluation) -> TypeGuard[str | Path]:
-    return isinstance(evaluation, str | Path) and not is_url(str(evaluation)) and (Path(evaluation) / BATCH).is_file()
-
-
-def _load(evaluation: str | Path | Evaluation) -> list[Evaluation]:
-    """Return one evaluation, or those of a batch."""
+def _load(evaluation: str | Path | Evaluation, notes: list[str]) -> list[Evaluation]:
+    """Return one evaluation, or those of a batch; add a note on a batch that is not complete."""
     if not isinstance(evaluation, str | Path):
         return [evaluation]
-    if not _is_batch(evaluation):
+    if is_url(str(evaluation)) or not (Path(evaluation) / BATCH).is_file():
         return [read_eval(str(evaluation))]
-    evaluations = [read_eval(folder) for folder in finished_jobs(evaluation) if (folder / RECORD).is_file()]
+    finished, missing = read_jobs(evaluation)
+    notes += missing
+    evaluations = [read_eval(folder) for folder in finished if (folder / RECORD).is_file()]
     if not evaluations:
         raise DataError(
             "no evaluation of this batch is finished",

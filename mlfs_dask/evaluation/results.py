@@ -31,6 +31,9 @@ RESULTS, RANKINGS, FITS, RECORD = "results.csv", "rankings.csv", "fits.csv", "ev
 #: Candidates that are no selectors: features drawn at random, and all features.
 RANDOM, ALL = "random", "all"
 
+#: Format of floats in tables of results; by default they have the fewest digits that tell them apart.
+DIGITS = "%.17g"
+
 #: Record and table of a batch, whose jobs are runs and evaluations.
 BATCH, JOBS = "batch.json", "jobs.csv"
 FORMAT_VERSION = 2
@@ -231,7 +234,7 @@ def write_eval(path: str, evaluation: Evaluation, *, force: bool = False) -> Non
         If it cannot be written.
     """
     texts = {
-        name: _text(frame, columns)
+        name: csv_text(frame[list(columns)], float_format=DIGITS)
         for name, frame, columns in (
             (RESULTS, evaluation.results, RESULT_COLUMNS),
             (RANKINGS, evaluation.rankings, RANKING_COLUMNS),
@@ -242,10 +245,10 @@ def write_eval(path: str, evaluation: Evaluation, *, force: bool = False) -> Non
     write_folder(path, texts, record=RECORD, what=WHAT, force=force)
 
 
-def _text(frame: pd.DataFrame, columns: dict[str, str]) -> str:
-    stream = io.StringIO()
-    frame[list(columns)].to_csv(stream, index=False, lineterminator="\n", float_format="%.17g")
-    return stream.getvalue()
+def csv_text(frame: pd.DataFrame, *, float_format: str | None = None) -> str:
+    """Return a table as CSV; floats read back to the same bits, undefined values are empty."""
+    text: str = frame.to_csv(index=False, lineterminator="\n", float_format=float_format)
+    return text
 
 
 def read_eval(path: str | Path) -> Evaluation:
@@ -279,49 +282,39 @@ def splits_in_words(splits: Mapping[str, Any]) -> str:
     return text if splits["repeats"] == 1 else f"{text}, {splits['repeats']} times"
 
 
-def finished_jobs(path: str | Path) -> list[Path]:
-    """Return the folders of the finished jobs of a batch, in the order of its plan: runs (`run.json`) and evaluations.
+def read_jobs(path: str | Path) -> tuple[list[Path], list[str]]:
+    """Return the folders of the finished jobs of a batch, and a note on those that failed or did not run.
+
+    Returns
+    -------
+    list of Path
+        Runs (`run.json`) and evaluations, in the order of the plan.
+    list of str
+        A sentence; empty where all jobs are finished.
 
     Raises
     ------
     DataError
         The record of the batch is damaged.
     """
-    return [folder for folder in _job_folders(path) if _is_finished(folder)]
-
-
-def missing_jobs_note(path: str | Path) -> str | None:
-    """Return a sentence on the jobs of a batch that failed or did not run; None where all are finished.
-
-    Raises
-    ------
-    DataError
-        The record of the batch is damaged.
-    """
-    folders = _job_folders(path)
-    missing = [folder.name for folder in folders if not _is_finished(folder)]
-    if not missing:
-        return None
-    named = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
-    return (
-        f"{Path(path).name} is not complete: {len(missing)} of its {len(folders)} jobs failed or did not run "
-        f"({named}), and what they would show is missing; jobs.csv says why."
-    )
-
-
-def _is_finished(folder: Path) -> bool:
     from mlfs_dask.selection.runs import RECORD as RUN_RECORD
 
-    return any((folder / record).is_file() for record in (RUN_RECORD, RECORD))
-
-
-def _job_folders(path: str | Path) -> list[Path]:
     text = read_text(str(path), BATCH, what="batch", cure="run `mlfs batch --resume`, or name the folders in jobs/")
     try:
         names = parse_json(text, _BatchRecord)["jobs"]
     except ValueError as error:
         raise DataError(f"damaged: {error}", file=f"{path}/{BATCH}", cure="name the folders in jobs/") from error
-    return [Path(path) / "jobs" / name for name in names]
+    folders = [Path(path) / "jobs" / name for name in names]
+    finished = [folder for folder in folders if any((folder / each).is_file() for each in (RUN_RECORD, RECORD))]
+    missing = [folder.name for folder in folders if folder not in finished]
+    if not missing:
+        return finished, []
+    named = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+    note = (
+        f"{Path(path).name} is not complete: {len(missing)} of its {len(folders)} jobs failed or did not run "
+        f"({named}), and what they would show is missing; jobs.csv says why."
+    )
+    return finished, [note]
 
 
 def parse_frame(text: str, columns: Mapping[str, str]) -> pd.DataFrame:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, TypedDict
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import FORMAT_VERSION, FRAMES, Comparison
-from mlfs_dask.evaluation.results import Metric, RunEntry, parse_frame
+from mlfs_dask.evaluation.results import Metric, RunEntry, csv_text, parse_frame
 from mlfs_dask.files.json_text import as_json, parse_json, parse_record
 from mlfs_dask.files.object_store import is_url, local_path
 from mlfs_dask.files.publish import appearing, check_place, read_text
 from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, lines_plot, write_figure
-from mlfs_dask.reporting.tables import cases, csv_text
+from mlfs_dask.reporting.tables import cases
 
 if TYPE_CHECKING:
     import pandas as pd

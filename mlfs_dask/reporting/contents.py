@@ -11,7 +11,7 @@ from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import Comparison, compare
-from mlfs_dask.evaluation.results import BATCH, JOBS, Evaluation, finished_jobs, missing_jobs_note, read_eval
+from mlfs_dask.evaluation.results import BATCH, JOBS, Evaluation, read_eval, read_jobs
 from mlfs_dask.files.object_store import is_url, open_objects
 from mlfs_dask.redaction import redact
 from mlfs_dask.reporting.comparison_folder import read_comparison
@@ -125,7 +125,7 @@ def _add(contents: Contents, runs: list[Run], path: str) -> None:
     elif kind == COMPARE:
         contents.comparisons.append(read_comparison(path))
     else:
-        finished = finished_jobs(path)
+        finished, missing = read_jobs(path)
         if not finished:
             raise DataError(
                 "no job of this batch is finished.", file=path, cure="run `mlfs batch --resume`, then report again"
@@ -136,8 +136,7 @@ def _add(contents: Contents, runs: list[Run], path: str) -> None:
             _add(contents, runs, str(job))
             for run in runs[n_runs:]:
                 run.record["dataset"] = datasets.get(job.name)
-        if note := missing_jobs_note(path):
-            contents.missing.append(note)
+        contents.missing += missing
 
 
 def kind_of(path: str) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import UsageError, require_extra
 from mlfs_dask.evaluation.comparison import Comparison
-from mlfs_dask.evaluation.results import Evaluation, splits_in_words
+from mlfs_dask.evaluation.results import Evaluation, csv_text, splits_in_words
 from mlfs_dask.files.object_store import is_url, local_path, require_writable
 from mlfs_dask.files.publish import appearing, check_permission
 from mlfs_dask.redaction import redact
@@ -34,7 +34,6 @@ from mlfs_dask.reporting.tables import (
     Table,
     cases,
     comparison_table,
-    csv_text,
     metrics_table,
     read_cell,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -274,10 +273,3 @@ def first_of(names: Sequence[str]) -> str:
     """
     more = [f"{len(names) - MAX_NAMED:,} more"] if len(names) > MAX_NAMED else []
     return listed([*names[:MAX_NAMED], *more])
-
-
-def csv_text(frame: pd.DataFrame) -> str:
-    """Return a data frame as CSV; numbers read back to the same bits, undefined values are empty."""
-    stream = io.StringIO()
-    frame.to_csv(stream, index=False, lineterminator="\n")
-    return stream.getvalue()

@@ -18,13 +18,13 @@ import pytest
 
 from mlfs_dask.errors import UsageError
 from mlfs_dask.evaluation.comparison import compare
-from mlfs_dask.evaluation.results import parse_frame
+from mlfs_dask.evaluation.results import csv_text, parse_frame
 from mlfs_dask.reporting.contents import read_contents
 from mlfs_dask.reporting.diagnostics import describe
 from mlfs_dask.reporting.features import rankings_section
 from mlfs_dask.reporting.figures import Styles
 from mlfs_dask.reporting.page import render, report
-from mlfs_dask.reporting.tables import Block, Cell, Section, Table, cases, comparison_table, csv_text, metrics_table
+from mlfs_dask.reporting.tables import Block, Cell, Section, Table, cases, comparison_table, metrics_table
 from mlfs_dask.selection.runs import read_run
 from mlfs_dask.storage.opening import open_dataset
 from tests.evaluation.evaluations import METRICS, steady, write_evaluation
