@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import textwrap
+from dataclasses import asdict
 from itertools import chain
 
 import click
@@ -73,7 +74,7 @@ def doctor(store: str | None, directory: str | None, computing: Computing, outpu
                 click.echo(f"      {_lines(f'cure: {check.cure}')}")
     failed = [check.name for check in checks if check.status == "fail"]
     if output.as_json:
-        output.result({"ok": not failed, "checks": [check.to_dict() for check in checks]}, "")
+        output.result({"ok": not failed, "checks": [asdict(check) for check in checks]}, "")
     elif not failed:
         words = click.get_current_context().meta[ARGUMENTS][1:] if directory is None else [store or ""]
         output.next(["mlfs", "demo", "digits"] if store is None else ["mlfs", "plan", "elc", *words])

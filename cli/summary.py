@@ -21,45 +21,40 @@ def summary_of(path: str, dataset: Dataset) -> dict[str, Any]:
 
 def summary_text(summary: dict[str, Any]) -> str:
     """Return the summary as text."""
-    s, is_store = summary, "store" in summary
+    s, is_store, has_labels = summary, "store" in summary, bool(summary["q"])
     features, nonzeros, compressed = f"{s['d']:,}", f"{s['nonzeros']:,} (density {s['density']:.4g})", ""
-    kinds, missing, origin = list[tuple[str, str]](), list[tuple[str, str]](), list[tuple[str, str]]()
+    kinds = missing = made_by = digest = None
     if is_store:
         features += f" ({s['constant_features']:,} constant)"
         compressed = "" if s["compressor"] == "none" else f", {s['compressor']}"
-        kinds = [("kinds", ", ".join(f"{count:,} {kind}" for kind, count in s["kinds"].items() if count))]
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in s["kinds"].items() if count)
         where = f" in {number_of(s['features_with_missing_values'], 'feature')}" if s["missing_values"] else ""
-        missing = [("missing values", f"{s['missing_values']:,}{where}")]
+        missing = f"{s['missing_values']:,}{where}"
         made_by = f"{s['command'] or 'unknown'} ({s['created']}, mlfs-dask {s['version']})"
-        origin = [("made by", made_by), ("digest", s["digest"])]
+        digest = s["digest"]
     else:
         features += f" ({s['categorical_features']:,} categorical)" if s["categorical_features"] else ""
         nonzeros = nonzeros if s["storage"] == "sparse" else "not counted"
     negative = s["n"] * s["q"] - s["positive_labels"] - s["unknown_labels"]
-    targets = [
-        ("target", f"{name} ({unknown:,} unknown)")
-        for name, unknown in zip(s.get("targets", ()), s.get("unknown_targets", ()), strict=True)
-    ]
     entries = f"{s['positive_labels']:,} positive, {negative:,} negative, {s['unknown_labels']:,} unknown"
-    labels = [
-        ("labels (q)", f"{s['q']:,} ({s['labels_never_positive']:,} never positive)"),
-        ("label cardinality", f"{s['label_cardinality']:.4g}"),
-        ("label entries", entries),
-    ][: 3 if s["q"] else 0]
+    partitions = number_of(s["partitions"], "partition")
     rows = [
-        ("store", s["store"]) if is_store else ("file", s["file"]),
+        ("store", s.get("store")),
+        ("file", s.get("file")),
         ("rows (n)", f"{s['n']:,}"),
         ("features (d)", features),
-        *kinds,
-        *targets,
-        *labels[:1],
+        ("kinds", kinds),
+        *[
+            ("target", f"{name} ({unknown:,} unknown)")
+            for name, unknown in zip(s.get("targets", ()), s.get("unknown_targets", ()), strict=True)
+        ],
+        ("labels (q)", f"{s['q']:,} ({s['labels_never_positive']:,} never positive)" if has_labels else None),
         ("nonzeros", nonzeros),
-        *missing,
-        *labels[1:],
-        (
-            "storage",
-            f"{s['storage']} {s['dtype']}{compressed}, {number_of(s['partitions'], 'partition')}, {size(s['bytes'])}",
-        ),
-        *origin,
+        ("missing values", missing),
+        ("label cardinality", f"{s['label_cardinality']:.4g}" if has_labels else None),
+        ("label entries", entries if has_labels else None),
+        ("storage", f"{s['storage']} {s['dtype']}{compressed}, {partitions}, {size(s['bytes'])}"),
+        ("made by", made_by),
+        ("digest", digest),
     ]
-    return table(rows)
+    return table([row for row in rows if row[1] is not None])

@@ -14,7 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,10 +58,6 @@ class Check:
     status: str
     detail: str
     cure: str = ""
-
-    def to_dict(self) -> dict[str, str]:
-        """Return the check as plain data."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
-RESULTS, SELECTIONS = "results", "selections"
 
 #: Failures shown at the end; all of them are in the table.
 _SHOWN = 5
@@ -68,6 +67,13 @@ JOB_COLUMNS = evaluations.typed_columns(
     "passes bytes_read: Int64; from_cache: string; iterations: Int64; converged: boolean; "
     "peak_worker_bytes peak_driver_bytes: Int64; error: string"
 )
+
+
+#: Columns of the further tables, by their names.
+TABLES = {
+    "results": ["job", "evaluation", "seed", *evaluations.RESULT_COLUMNS],
+    "selections": ["job", "dataset", "run", "method", "k", "seed", "rank", "feature_index", "feature_name", "score"],
+}
 
 
 class BatchFailedError(MlfsError):
@@ -393,7 +399,7 @@ class Batch:
 
     def result(self) -> BatchResult:
         """Return the tables."""
-        return BatchResult(self._jobs_table(), *self._tables())
+        return BatchResult(self._jobs_table(), **self._tables())
 
     def _run_store(self, store: StoreEntry, report_state: Callable[[str, str], None]) -> None:
         jobs = self._jobs_of(store)
@@ -564,46 +570,39 @@ class Batch:
         return pd.DataFrame(present, columns=list(JOB_COLUMNS)).astype(JOB_COLUMNS)
 
     def _write_tables(self) -> None:
-        for name, frame in zip((RESULTS, SELECTIONS), self._tables(), strict=True):
+        for name, frame in self._tables().items():
             self._write_csv(f"{name}.csv", frame)
             write_file(self._place / f"{name}.parquet", frame.to_parquet(index=False))
 
-    def _tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def _tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
-        results, selections = [], []
+        frames: dict[str, list[pd.DataFrame]] = {name: [] for name in TABLES}
         for job in self.spec.jobs:
             if self._rows.get(job.name, {}).get("state") != "done":
                 continue
             if job.evaluation is not None:
                 found = evaluations.read_eval(self._folder(job)).results
-                found.insert(0, "job", job.name)
-                found.insert(1, "evaluation", job.evaluation.name)
-                found.insert(2, "seed", job.seed)
-                results.append(found)
+                frames["results"].append(found.assign(job=job.name, evaluation=job.evaluation.name, seed=job.seed))
                 continue
             run = read_run(str(self._folder(job)))
-            k = run.k
-            selections.append(
-                pd.DataFrame(
-                    {
-                        "job": job.name,
-                        "dataset": job.store.name,
-                        "run": job.point.run,
-                        "method": job.point.method,
-                        "k": k,
-                        "seed": pd.array([job.seed] * k, dtype="Int64"),
-                        "rank": range(1, k + 1),
-                        "feature_index": run.ranking[:k],
-                        "feature_name": pd.array(run.feature_names[:k], dtype="str"),
-                        "score": run.scores[:k],
-                    }
-                )
-            )
-        return _joined(results, ("job", "evaluation", "seed", *evaluations.RESULT_COLUMNS)), _joined(
-            selections,
-            ("job", "dataset", "run", "method", "k", "seed", "rank", "feature_index", "feature_name", "score"),
-        )
+            chosen = {
+                "job": job.name,
+                "dataset": job.store.name,
+                "run": job.point.run,
+                "method": job.point.method,
+                "k": run.k,
+                "seed": pd.array([job.seed] * run.k, dtype="Int64"),
+                "rank": range(1, run.k + 1),
+                "feature_index": run.ranking[: run.k],
+                "feature_name": pd.array(run.feature_names[: run.k], dtype="str"),
+                "score": run.scores[: run.k],
+            }
+            frames["selections"].append(pd.DataFrame(chosen))
+        return {
+            name: pd.concat(frames[name], ignore_index=True)[columns] if frames[name] else pd.DataFrame(columns=columns)
+            for name, columns in TABLES.items()
+        }
 
 
 def _questions(jobs: Iterable[Job | None]) -> Iterator[Question]:
@@ -707,9 +706,3 @@ def _evaluation_facts(evaluation: Any) -> dict[str, Any]:
         known = fits["converged"].dropna()
         record["converged"] = bool(known.all()) if len(known) else None
     return record
-
-
-def _joined(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(columns))

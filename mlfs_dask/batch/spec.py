@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -207,11 +207,9 @@ class _SpecReader:
         if "method" not in entries:
             raise item.error("an entry of methods has no 'method'")
         method = entries["method"].text("method")
-        try:
+        with _located(lambda text: entries["method"]):
             selector = get_method(method)
-            method = selector.method
-        except UsageError as error:
-            raise entries["method"].error(str(error)) from None
+        method = selector.method
         options = {option.key: option for option in parameters_of(selector)}
         options.pop("random_state", None)
         given = entries["params"].mapping(f"params of {method}", options) if "params" in entries else {}
@@ -228,20 +226,15 @@ class _SpecReader:
         for chosen in itertools.product(*grid.values()):
             point = dict(zip(grid, chosen, strict=True))
             params = {options[key].name: value for key, value in point.items()}
-            try:
+            with _located(lambda text: _entry_named_in(text, given, entries.get("params", item))):
                 ask(selector, 1, **params).check()
-            except UsageError as error:
-                text = str(error)
-                raise _entry_named_in(text, given, entries.get("params", item)).error(text) from None
             text = ",".join(f"{key}={point[key]}" for key in shown)
             points.append(MethodPoint(f"{label}:{text}" if text else label, method, params))
         own_ks = self._ks(entries["k"]) if "k" in entries else ks
         if AUTO in own_ks:
-            try:
+            with _located(lambda text: entries.get("k", item)):
                 for each in points:
                     ask(selector, AUTO, **each.params).asked(1)
-            except UsageError as error:
-                raise entries.get("k", item).error(str(error)) from None
         own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds
         seeded = any(ask(selector, k, **point.params).is_random for point in points for k in own_ks or [1])
         if "seeds" in entries and not seeded:
@@ -274,11 +267,8 @@ class _SpecReader:
         entries = item.mapping("an evaluation", (*EVALUATION_KEYS, *SETTING_KEYS))
         protocol = entries["protocol"].text("protocol") if "protocol" in entries else None
         options = {name: _setting(name, entries[name]) for name in SETTING_KEYS if name in entries}
-        try:
+        with _located(lambda text: _entry_named_in(text, entries, item)):
             make_settings(protocol, options)
-        except UsageError as error:
-            text = str(error)
-            raise _entry_named_in(text, entries, item).error(text) from None
         name = entries["name"].text("name") if "name" in entries else protocol or "evaluation"
         own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds or [0]
         points = []
@@ -354,6 +344,15 @@ def _setting(name: str, item: Item) -> Any:
         return ",".join(str(each.value) for each in item.items() if isinstance(each.value, int | float | str))
     setting = SETTINGS[name]
     return tuple(_parameter(each, setting.one) for each in item.items()) if setting.many else _parameter(item, setting)
+
+
+@contextlib.contextmanager
+def _located(place: Callable[[str], Item]) -> Iterator[None]:
+    """Give a UsageError the place in the document that its text is about."""
+    try:
+        yield
+    except UsageError as error:
+        raise place(str(error)).error(str(error)) from None
 
 
 def _entry_named_in(text: str, entries: Mapping[str, Item], otherwise: Item) -> Item:

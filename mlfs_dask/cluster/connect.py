@@ -14,7 +14,7 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -199,8 +199,8 @@ def connect(**options: Any) -> Iterator[Client | None]:
                 logger.info("its dashboard is at %s", link)
             yield client
     elif target.workers is not None:
-        workers, wait = target.workers, target.wait
-        memory_limit, threads = target.share_of_memory, target.threads_per_worker or 1
+        workers, wait, memory_limit = target.workers, target.wait, target.share_of_memory
+        threads_each = target.threads_per_worker or 1
         if memory_limit < runtime.PROCESS_BYTES:  # the nanny would kill the worker during its start
             raise DoesNotFitError(
                 "a local worker before it has any work",
@@ -211,12 +211,18 @@ def connect(**options: Any) -> Iterator[Client | None]:
             )
         logger.info(
             "starting %s with %.1f GiB and %s each",
-            *(number_of(workers, "local worker"), memory_limit / 2**30, number_of(threads, "thread")),
+            *(number_of(workers, "local worker"), memory_limit / 2**30, number_of(threads_each, "thread")),
         )
-        with _local_client(workers, threads, memory_limit, wait) as client, _current_client(client, wait):
+        with _local_client(workers, threads_each, memory_limit, wait) as client, _current_client(client, wait):
             yield client
     else:
-        with _in_process(target.memory_limit, 1 if target.in_process else None):
+        with ExitStack() as stack:
+            threads = 1 if target.in_process else None
+            stack.enter_context(runtime.process_limits(memory_limit=target.memory_limit, threads=threads))
+            if target.in_process:
+                import dask  # the default scheduler works without it
+
+                stack.enter_context(dask.config.set(scheduler="synchronous"))
             yield None
 
 
@@ -275,18 +281,7 @@ PLANNED = "local workers that were stopped again"
 """Placeholder for the client in resources of a plan."""
 
 
-# The three ways to run tasks
-
-
-@contextmanager
-def _in_process(memory_limit: int | None, threads: int | None) -> Iterator[None]:
-    with ExitStack() as stack:
-        stack.enter_context(runtime.process_limits(memory_limit=memory_limit, threads=threads))
-        if threads == 1:
-            import dask  # the default scheduler works without it
-
-            stack.enter_context(dask.config.set(scheduler="synchronous"))
-        yield
+# The two kinds of clusters
 
 
 @contextmanager
@@ -454,10 +449,9 @@ def is_protected(address: str) -> bool:
 def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
-    try:
+    with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return False
 
 
 def _invalid_address(address: str, error: Exception) -> UsageError:
@@ -507,10 +501,11 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait
     settings = local_settings(memory_limit, wait)
     with (
         dask.config.set(settings),
-        _restored_environment(settings[_ENVIRON]),
         _without_logs_of_dask(),
         ExitStack() as stack,
     ):
+        # The nannies change the environment of this process, which the next cluster would inherit.
+        stack.callback(restore_environment, {name: os.environ.get(name) for name in settings[_ENVIRON]})
         try:
             with deferred_signals():
                 cluster = LocalCluster(
@@ -536,7 +531,7 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait
                     # Silences printing only: `Cluster.death_of` reads the nannies' logs of dead workers.
                     silence_logs=logging.ERROR if _shows_logs_of_dask() else LOGS_NOTHING,
                 )
-                stack.enter_context(_closing_without_interruption(cluster))
+                stack.callback(_close_without_interruption, cluster)
         except (OSError, TimeoutError, RuntimeError) as error:
             raise ClusterLostError(
                 f"{workers} local workers did not start ({root_of(error)})."
@@ -558,27 +553,13 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait
         yield client
 
 
-@contextmanager
-def _closing_without_interruption(cluster: LocalCluster) -> Iterator[None]:
-    """Close a cluster after the with-block, undisturbed by signals: a half-closed cluster leaves workers behind."""
-    try:
-        yield
-    finally:
-        with deferred_signals():
-            cluster.close()
+def _close_without_interruption(cluster: LocalCluster) -> None:
+    """Close a cluster undisturbed by signals: a half-closed cluster leaves workers behind."""
+    with deferred_signals():
+        cluster.close()
 
 
 _ENVIRON = "distributed.nanny.pre-spawn-environ"
-
-
-@contextmanager
-def _restored_environment(names: Iterable[str]) -> Iterator[None]:
-    """Undo the nannies' changes to the environment of this process, which the next cluster would inherit."""
-    before = {name: os.environ.get(name) for name in names}
-    try:
-        yield
-    finally:
-        restore_environment(before)
 
 
 def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
