@@ -191,9 +191,13 @@ def compare(
         frame["method"] = frame["run"].map(methods)
         ranks_here, test = _test_ranks(frame, ranked, control, higher[metric], alpha)
         head = {"metric": metric, "classifier": classifier}
-        frame["rank"] = [ranks_here["by_dataset"].get((row.dataset, row.run), np.nan) for row in frame.itertuples()]
+        of_run = ranks_here.unstack().to_dict()
+        frame["rank"] = [of_run.get((row.run, row.dataset), np.nan) for row in frame.itertuples()]
         means.append(frame.assign(**head))
-        ranks.extend({**head, **row} for row in ranks_here["average"])
+        ranks.extend(
+            {**head, "run": run, "average_rank": average, "n_datasets": len(ranks_here)}
+            for run, average in ranks_here.mean().dropna().items()
+        )
         wins.extend({**head, **row} for row in _wins(table, ranked, higher[metric], alpha))
         tests.append({**head, **test})
     all_means = pd.concat(means, ignore_index=True)
@@ -368,8 +372,10 @@ def _data_set_rows(
 
 def _test_ranks(
     means: pd.DataFrame, ranked: list[str], control: str | None, higher: bool, alpha: float
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return ranks on the data sets where every run is defined, and the tests of them."""
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return ranks on the data sets where every run is defined, data sets by runs, and the tests of them."""
+    import pandas as pd
+
     table = means.pivot(index="dataset", columns="run", values="mean").reindex(columns=ranked)
     complete = table.dropna()
     N, m = complete.shape
@@ -392,21 +398,13 @@ def _test_ranks(
         test["note"] = (
             "no ranks: there is one run only." if m < 2 else "no ranks: no data set has a defined value of every run."
         )
-        return {"by_dataset": {}, "average": []}, test
+        return complete.iloc[:0], test
     values = rank_methods(complete.to_numpy(), higher_is_better=higher)
-    ranks = {
-        "by_dataset": {
-            (dataset, run): values[i, j] for i, dataset in enumerate(complete.index) for j, run in enumerate(ranked)
-        },
-        "average": [
-            {"run": run, "average_rank": average, "n_datasets": N}
-            for run, average in zip(ranked, values.mean(axis=0).tolist(), strict=True)
-        ],
-    }
+    ranks = pd.DataFrame(values, complete.index, complete.columns)
     if N < 2:
         test["note"] = "no test of ranks: Friedman's test compares over data sets, and there is one."
         return ranks, test
-    test["friedman"] = asdict(friedman_test(values))
+    test["friedman"] = friedman_test(values)
     if m == 2:
         test["wilcoxon_p_value"] = _wilcoxon(complete.to_numpy())
         test["note"] = "two runs: the Wilcoxon signed-rank test is the stronger one."

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -84,9 +85,8 @@ def rank_methods(values: ArrayLike, *, higher_is_better: bool) -> NDArray[np.flo
     return ranks
 
 
-@dataclass(frozen=True)
-class FriedmanTest:
-    """Friedman's test that all methods are alike, in its two forms.
+class FriedmanTest(TypedDict):
+    """Friedman's test that all methods are alike, in its two forms, as records have it.
 
     Attributes
     ----------
@@ -95,15 +95,15 @@ class FriedmanTest:
     chi2, chi2_p_value : float
         As Demšar writes it, without a correction for ties; k − 1 degrees of freedom.
     f, f_p_value : float
-        Iman and Davenport's less conservative form; k − 1 and (k − 1)(N − 1) degrees of freedom. Infinite where
-        all data sets rank the methods alike.
+        Iman and Davenport's less conservative form; k − 1 and (k − 1)(N − 1) degrees of freedom. `f` is infinite where
+        all data sets rank the methods alike: None in JSON.
     """
 
     n_datasets: int
     n_methods: int
     chi2: float
     chi2_p_value: float
-    f: float
+    f: float | None
     f_p_value: float
 
 
@@ -123,7 +123,7 @@ def friedman_test(ranks: ArrayLike) -> FriedmanTest:
     Examples
     --------
     >>> test = friedman_test([[1, 2, 3], [1, 3, 2], [1, 2, 3], [2, 1, 3]])
-    >>> test.chi2, round(test.f, 4)
+    >>> test["chi2"], round(test["f"], 4)
     (4.5, 3.8571)
     """
     ranks = np.asarray(ranks, np.float64)
@@ -134,9 +134,14 @@ def friedman_test(ranks: ArrayLike) -> FriedmanTest:
     chi2 = max(0.0, 12 * N / (k * (k + 1)) * float(np.sum((average - (k + 1) / 2) ** 2)))
     left = N * (k - 1) - chi2
     f = (N - 1) * chi2 / left if left > 1e-9 * N * k else math.inf
-    return FriedmanTest(
-        N, k, chi2, float(stats.chi2.sf(chi2, k - 1)), f, float(stats.f.sf(f, k - 1, (k - 1) * (N - 1)))
-    )
+    return {
+        "n_datasets": N,
+        "n_methods": k,
+        "chi2": chi2,
+        "chi2_p_value": float(stats.chi2.sf(chi2, k - 1)),
+        "f": f,
+        "f_p_value": float(stats.f.sf(f, k - 1, (k - 1) * (N - 1))),
+    }
 
 
 def nemenyi_difference(n_methods: int, n_datasets: int, *, alpha: float = 0.05) -> float:

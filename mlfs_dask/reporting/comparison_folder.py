@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypedDict
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import FORMAT_VERSION, FRAMES, Comparison
 from mlfs_dask.evaluation.results import Metric, RunEntry, csv_text, parse_frame
+from mlfs_dask.evaluation.statistics import FriedmanTest
 from mlfs_dask.files.json_text import as_json, parse_json, parse_record
 from mlfs_dask.files.object_store import is_url, local_path
 from mlfs_dask.files.publish import appearing, check_place, read_text
@@ -46,15 +47,6 @@ class CompareRecord(TypedDict):
     notes: list[str]
 
 
-class _Friedman(TypedDict):
-    n_datasets: int
-    n_methods: int
-    chi2: float
-    chi2_p_value: float
-    f: float | None
-    f_p_value: float
-
-
 class RankTest(TypedDict):
     """A test, as `tests.json` has it."""
 
@@ -64,7 +56,7 @@ class RankTest(TypedDict):
     left_out: list[str]
     alpha: float
     control: str | None
-    friedman: _Friedman | None
+    friedman: FriedmanTest | None
     nemenyi_difference: float | None
     bonferroni_dunn_difference: float | None
     wilcoxon_p_value: float | None

@@ -44,13 +44,13 @@ def test_the_table_of_c45_variants() -> None:
     ranks = rank_methods(DEMSAR, higher_is_better=True)
     assert np.round(ranks.mean(axis=0), 3).tolist() == [3.143, 2.0, 2.893, 1.964]
     test = friedman_test(ranks)
-    assert (test.n_datasets, test.n_methods) == (14, 4)
-    assert round(test.chi2, 2) == 9.28
-    assert round(test.f, 2) == 3.69
-    assert test.chi2_p_value == pytest.approx(stats.chi2.sf(test.chi2, 3))
+    assert (test["n_datasets"], test["n_methods"]) == (14, 4)
+    assert round(test["chi2"], 2) == 9.28
+    assert round(test["f"], 2) == 3.69
+    assert test["chi2_p_value"] == pytest.approx(stats.chi2.sf(test["chi2"], 3))
     assert stats.f.isf(0.05, 3, 39) == pytest.approx(2.85, abs=0.005)  # the article's critical value
-    assert test.f_p_value == pytest.approx(stats.f.sf(test.f, 3, 39))
-    assert test.f_p_value < 0.05
+    assert test["f_p_value"] == pytest.approx(stats.f.sf(test["f"], 3, 39))
+    assert test["f_p_value"] < 0.05
     assert round(nemenyi_difference(4, 14), 2) == 1.25
     # The article prints 1.16, cut off.
     assert bonferroni_dunn_difference(4, 14) == pytest.approx(2.394 * math.sqrt(4 * 5 / (6 * 14)), abs=1e-4)
@@ -74,7 +74,7 @@ def test_critical_values_of_demsars_table_5(k: int, nemenyi: float, bonferroni_d
 )
 def test_friedman_at_its_limits(ranks: np.ndarray, chi2: float, f: float, p: float) -> None:
     test = friedman_test(ranks)
-    assert (test.chi2, test.f, test.f_p_value) == (pytest.approx(chi2), f, p)
+    assert (test["chi2"], test["f"], test["f_p_value"]) == (pytest.approx(chi2), f, p)
 
 
 @pytest.mark.parametrize("shape", [(1, 4), (4, 1)])
