@@ -21,7 +21,6 @@ from mlfs_dask_cli.output import Output, beside
     "Level of all tests.",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.05,
-    show_default=True,
 )
 @force_option
 @output_options(progress=False)

@@ -127,14 +127,12 @@ def _require_both(ctx: click.Context, store: click.Parameter, value: str | None)
     "Storage of X; auto decides by the density.",
     type=click.Choice(["auto", "dense", "sparse"]),
     default="auto",
-    show_default=True,
 )
 @option(
     "--compressor",
     "none is fastest to read, zstd smallest.",
     type=click.Choice(["none", "zstd", "lz4"]),
     default="none",
-    show_default=True,
 )
 @resume_option
 @force_option

@@ -37,26 +37,20 @@ def _names(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
     return tuple(name.strip() for text in value for name in text.split(",") if name.strip()) or None
 
 
-@functools.cache
-def _setting_options() -> list[click.Option]:
-    """Return an option for each of the settings of an evaluation; where it is not given, a protocol's or the default
-    holds.
-    """
-    from mlfs_dask.evaluation.protocols import SETTINGS
-
-    return [_setting_option(setting) for setting in SETTINGS.values()]
-
-
 class _SettingsCommand(Command):
     """A command whose options are also the settings of an evaluation, which are imported when it is asked for them."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        from mlfs_dask.evaluation.protocols import SETTINGS
+
         params = super().get_params(ctx)
         first = next(i for i, param in enumerate(params) if param.name == "choose_k")
-        return [*params[:first], *_setting_options(), *params[first:]]
+        return [*params[:first], *map(_setting_option, SETTINGS.values()), *params[first:]]
 
 
+@functools.cache
 def _setting_option(setting: Parameter) -> click.Option:
+    """Return the option of a setting of an evaluation; where it is not given, a protocol's or the default holds."""
     default, truth = setting.default, setting.types == (bool,)
     shown = None if default is None else f"default: {', '.join(default) if setting.many else default}"
     return click.Option(

@@ -33,10 +33,12 @@ Option = Callable[[Decorated], Decorated]
 def option(flags: str, help: str, *names: str, **details: Any) -> Option:
     """Return an option by its flags, with what stands for its value in the help, as "-o, --output FILE".
 
-    `names` has the name of the argument where that is not the flag's; `details` are those of `click.option`.
+    `names` has the name of the argument where that is not the flag's; `details` are those of `click.option`. A default
+    stands in the help.
     """
     *others, last = flags.split(", ")
     flag, _, metavar = last.partition(" ")
+    details["show_default"] = "default" in details
     return click.option(*others, flag, *names, metavar=metavar or None, help=help, **details)
 
 
@@ -209,7 +211,6 @@ progress_option = option(
     type=click.Choice(["auto", "bar", "plain", "json", "none"]),
     default="auto",
     envvar="MLFS_PROGRESS",
-    show_default=True,
 )
 
 
@@ -290,7 +291,6 @@ cluster_option_list = [
         "Seconds to wait for a scheduler and its workers and, during a job, for a new worker when all are gone.",
         type=float,
         default=60.0,
-        show_default=True,
     ),
     option(
         "--insecure",
@@ -328,14 +328,12 @@ cache_option_list = [
         "the store. none: no cache.",
         "cache_place",
         default="auto",
-        show_default=True,
     ),
     option(
         "--cache-size",
         "Largest size of the cache; the least recently used entries are dropped.",
         type=Bytes(),
         default="4GiB",
-        show_default=True,
     ),
 ]
 

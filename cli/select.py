@@ -38,7 +38,6 @@ checkpoint_option = option(
     "every iteration.",
     type=click.FloatRange(min=0),
     default=60.0,
-    show_default=True,
 )
 
 
@@ -64,7 +63,6 @@ def _make_command(selectors: Sequence[Any]) -> click.Command:
         "Format of the table of `--pairs`: RUN/pairs.parquet or RUN/pairs.csv.",
         type=click.Choice(["parquet", "csv"]),
         default="parquet",
-        show_default=True,
     )
     @seed_option
     @resume_option

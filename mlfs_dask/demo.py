@@ -6,7 +6,6 @@ The demo writes them as a Mulan ARFF file, then converts, plans, selects and eva
 
 from __future__ import annotations
 
-import html
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import UsageError
 from mlfs_dask.files.publish import write_file
@@ -85,12 +85,10 @@ def run_demo(
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / ".demo", f"{_MARK}\n".encode())
     arff, xml, store = folder / "digits.arff", folder / "digits.xml", folder / "digits.zarr"
-    images, digits = load_digits()
-    write_file(arff, arff_text(images, digits).encode())
-    write_file(xml, xml_text().encode())
+    write_digits(arff)
 
-    log(f"mlfs convert {arff} {store} --labels {xml}")
     command = f"mlfs convert {arff} {store} --labels {xml}"
+    log(command)
     convert(arff, store, labels=LabelSpec(xml=str(xml)), force=force, command=command)
     dataset = open_dataset(str(store))
     profile = dataset.rows.profile
@@ -172,21 +170,12 @@ def pixel_name(pixel: int) -> str:
     return f"row {row + 1} column {column + 1}"
 
 
-def arff_text(images: NDArray[np.int64], digits: NDArray[np.int64]) -> str:
-    """Return the data in Mulan's ARFF form: numeric features, then labels {0,1}."""
-    lines = ["@relation digits", ""]
-    lines += [f"@attribute '{pixel_name(pixel)}' numeric" for pixel in range(images.shape[1])]
-    lines += [f"@attribute '{label}' {{0,1}}" for label in LABELS]
-    lines += ["", "@data"]
+def write_digits(arff: Path) -> None:
+    """Write the data as a Mulan file: an ARFF of numeric features, then labels, and an XML file of the labels."""
+    from mlfs_dask.storage.export import export_rows
+
+    images, digits = load_digits()
     labels = np.array([[int(digit in digits_of) for digits_of in LABELS.values()] for digit in range(10)])
-    lines += [",".join(map(str, [*row, *labels[digit]])) for row, digit in zip(images, digits, strict=True)]
-    return "\n".join(lines) + "\n"
-
-
-def xml_text() -> str:
-    """Return Mulan's XML file of label names."""
-    names = "\n".join(f'  <label name="{html.escape(label)}"></label>' for label in LABELS)
-    return (
-        '<?xml version="1.0" encoding="utf-8"?>\n'
-        f'<labels xmlns="http://mulan.sourceforge.net/labels">\n{names}\n</labels>\n'
-    )
+    pixels = [pixel_name(pixel) for pixel in range(images.shape[1])]
+    blocks = [(images, as_labels(labels[digits]))]
+    export_rows(blocks, arff, feature_names=pixels, label_names=list(LABELS), n=len(images), force=True)

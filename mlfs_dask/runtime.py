@@ -114,9 +114,8 @@ class Resources:
 
 def process_resources(threads: int | None = None) -> Resources:
     """Return the resources of this process alone; `threads` instead of `available_cores`."""
-    process = _process_limits.get()
-    driver_limit = process.memory_limit or available_memory()
-    count = threads or process.threads or available_cores()
+    driver_limit = memory_limit()
+    count = threads or _process_limits.get().get("threads") or available_cores()
     resident_here, compiled = driver_bytes(), driver_compiled_bytes()
     return Resources(1, count, driver_limit, driver_limit, None, resident_here, compiled, sklearn_bytes())
 
@@ -213,13 +212,7 @@ def prepare_for_kernels() -> None:
         give_back_freed_memory()
 
 
-@dataclass(frozen=True)
-class _Limits:
-    memory_limit: int | None = None
-    threads: int | None = None
-
-
-_process_limits = contextvars.ContextVar("process_limits", default=_Limits())  # noqa: B039 - frozen
+_process_limits: contextvars.ContextVar[dict[str, int]] = contextvars.ContextVar("process_limits", default={})  # noqa: B039
 
 
 @contextlib.contextmanager
@@ -234,8 +227,8 @@ def process_limits(*, memory_limit: int | None = None, threads: int | None = Non
         Number of threads (default: `available_cores`).
     """
     changes = {"memory_limit": memory_limit, "threads": threads}
-    limits = replace(_process_limits.get(), **{name: value for name, value in changes.items() if value is not None})
-    with assigned(_process_limits, limits):
+    limits = {name: value for name, value in changes.items() if value is not None}
+    with assigned(_process_limits, _process_limits.get() | limits):
         yield
 
 
@@ -251,31 +244,6 @@ def _thread_pools_of(with_scipy: bool) -> Any:
     return ThreadpoolController()
 
 
-class _BlasLimit:
-    """Process-wide limit of one BLAS thread, in force while any thread of the process requests it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._limits: list[tuple[Any, Any]] = []  # thread pools, and the objects that restore their limits
-
-    def acquire(self) -> None:
-        pools = _thread_pools()
-        with self._lock:
-            self._users += 1
-            if not self._limits or self._limits[-1][0] is not pools:
-                with _any_thread_may_set():
-                    self._limits.append((pools, pools.limit(limits=1, user_api="blas")))
-
-    def release(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                with _any_thread_may_set():
-                    while self._limits:
-                        self._limits.pop()[1].restore_original_limits()
-
-
 @contextlib.contextmanager
 def _any_thread_may_set() -> Iterator[None]:
     """Allow one thread to restore limits set by another, which threadpoolctl ignores from version 3.8 on."""
@@ -287,28 +255,42 @@ def _any_thread_may_set() -> Iterator[None]:
     clear(force=True)
 
 
-_blas_limit = _BlasLimit()
+_blas_lock = threading.Lock()
+_blas_users = 0
+#: Thread pools that are limited while there are users, each with the object that restores its limit.
+_blas_limits: list[tuple[Any, Any]] = []
 
 
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Limit BLAS to one thread inside the with-block.
+    """Limit BLAS to one thread inside the with-block, in the whole process, while any of its threads is in one.
 
     While tasks or threads of the package occupy the cores, BLAS threads only wait for one another: ten times slower on
     two busy cores. Costs microseconds; `threadpool_limits` searches for libraries for milliseconds.
     """
-    _blas_limit.acquire()
+    global _blas_users
+    pools = _thread_pools()
+    with _blas_lock:
+        _blas_users += 1
+        if not _blas_limits or _blas_limits[-1][0] is not pools:
+            with _any_thread_may_set():
+                _blas_limits.append((pools, pools.limit(limits=1, user_api="blas")))
     try:
         yield
     finally:
-        _blas_limit.release()
+        with _blas_lock:
+            _blas_users -= 1
+            if _blas_users == 0:
+                with _any_thread_may_set():
+                    while _blas_limits:
+                        _blas_limits.pop()[1].restore_original_limits()
 
 
 def finishing_threads() -> int:
     """Return the number of threads that finalise a pass: 1 with a cluster, whose workers have other tasks."""
     if current_worker() is not None or default_client() is not None:
         return 1
-    return _process_limits.get().threads or available_cores()
+    return _process_limits.get().get("threads") or available_cores()
 
 
 def blas_threads() -> int:
@@ -389,7 +371,7 @@ def available_cores(root: str = "/") -> int:
 
 def memory_limit() -> int:
     """Return the memory limit of this process in bytes: from `process_limits`, or the available memory."""
-    return _process_limits.get().memory_limit or available_memory()
+    return _process_limits.get().get("memory_limit") or available_memory()
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mlfs_dask.demo import LABELS, METHODS, arff_text, load_digits, run_demo
+from mlfs_dask.demo import LABELS, METHODS, load_digits, run_demo, write_digits
 from mlfs_dask.errors import UsageError
 from mlfs_dask.evaluation.results import read_eval
 from mlfs_dask.selection.runs import read_run
@@ -30,9 +30,10 @@ def test_every_digit_has_a_label_and_every_label_some_digits() -> None:
     assert all(0 < len(digits) < 10 for digits in LABELS.values())
 
 
-def test_the_file_holds_images_and_labels() -> None:
+def test_the_file_holds_images_and_labels(tmp_path: Path) -> None:
     images, digits = load_digits()
-    text = arff_text(images, digits)
+    write_digits(tmp_path / "digits.arff")
+    text = (tmp_path / "digits.arff").read_text()
     first = text.split("@data\n")[1].splitlines()[0].split(",")
     assert list(map(int, first[:64])) == images[0].tolist()
     assert list(map(int, first[64:])) == [int(digits[0] in having) for having in LABELS.values()]

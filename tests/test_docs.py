@@ -95,12 +95,11 @@ def mlfs(*words: object) -> str:
 
 def test_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first steps, from the file of digits that `mlfs demo` writes."""
-    from mlfs_dask.demo import arff_text, load_digits, xml_text
+    from mlfs_dask.demo import write_digits
 
     monkeypatch.chdir(tmp_path)
     Path("digits").mkdir()
-    Path("digits/digits.arff").write_text(arff_text(*load_digits()))
-    Path("digits/digits.xml").write_text(xml_text())
+    write_digits(Path("digits/digits.arff"))
     text = (DOCS / "start.md").read_text(encoding="utf-8")
     printed = ""
     for language, body in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
@@ -329,7 +328,7 @@ def test_the_pictures_are_drawn_from_what_the_repository_has(tmp_path: Path) -> 
         "reference/growth",
         "reference/anchors",
     ):
-        write_figure(pictures[name](), tmp_path / "picture.png")
+        write_figure([pictures[name]()], tmp_path / "picture.png")
         assert (tmp_path / "picture.png").stat().st_size > 10_000
 
 

@@ -82,9 +82,15 @@ class BatchFailedError(MlfsError):
     Its exit code is that of the failures where they all have the same.
     """
 
-    def __init__(self, text: str, exit_code: int) -> None:
-        self.exit_code = exit_code
-        super().__init__(text)
+    def __init__(self, failures: Sequence[tuple[str, str, int]], total: int, verb: str) -> None:
+        codes = {code for _, _, code in failures}
+        self.exit_code = codes.pop() if len(codes) == 1 else 1
+        shown = "".join(f"\n  {job}: {text}" for job, text, _ in failures[:_SHOWN])
+        more = f"\n  and {len(failures) - _SHOWN} more (jobs.csv)" if len(failures) > _SHOWN else ""
+        super().__init__(
+            f"{len(failures)} of {total} jobs {verb}:{shown}{more}"
+            "\n  cure: read the error of each job; --resume runs only the failed jobs"
+        )
 
 
 @dataclass(frozen=True)
@@ -174,7 +180,7 @@ class BatchProjection:
         jobs = [job for job in self.jobs if not job.shared]
         problems = [(job.job, job.problem, job.exit_code) for job in jobs if job.problem is not None]
         if problems:
-            raise _failed(problems, len(jobs), "will fail")
+            raise BatchFailedError(problems, len(jobs), "will fail")
 
 
 def run_batch(
@@ -395,7 +401,7 @@ class Batch:
         """
         failures = [(row["job"], row["error"], row["exit_code"]) for row in self.failures]
         if failures:
-            raise _failed(failures, len(self.spec.jobs), "failed")
+            raise BatchFailedError(failures, len(self.spec.jobs), "failed")
 
     def result(self) -> BatchResult:
         """Return the tables."""
@@ -627,17 +633,6 @@ def _check_place(place: str | Path, *, resume: bool, force: bool) -> Path:
         raise UsageError(f"the folder of a batch must be local; got {place}. Copy it afterwards.")
     check_place(str(place), force=force, resume=resume, record=BATCH, what="a batch")
     return local_path(place)
-
-
-def _failed(failures: Sequence[tuple[str, str, int]], total: int, verb: str) -> BatchFailedError:
-    codes = {code for _, _, code in failures}
-    shown = "".join(f"\n  {job}: {text}" for job, text, _ in failures[:_SHOWN])
-    more = f"\n  and {len(failures) - _SHOWN} more (jobs.csv)" if len(failures) > _SHOWN else ""
-    return BatchFailedError(
-        f"{len(failures)} of {total} jobs {verb}:{shown}{more}"
-        "\n  cure: read the error of each job; --resume runs only the failed jobs",
-        codes.pop() if len(codes) == 1 else 1,
-    )
 
 
 def _job_projection(name: str, plan: Plan, *, fits: int = 1, driver_bytes: int = 0) -> JobProjection:

@@ -76,7 +76,7 @@ class BinaryRelevanceLogistic:
         columns = sp.csc_array(Y)
 
         def fit_label(label: int) -> Any:
-            return self._fit_label(X, _column(columns, label))
+            return self._fit_label(X, columns[:, [label]].toarray().ravel())
 
         # The solver's products are small, and in turn of NumPy's and of SciPy's BLAS, whose threads would wait for one
         # another: labels are what is shared out among threads.
@@ -155,13 +155,6 @@ class BinaryRelevanceLogistic:
             for model in self.models_
         ]
         return np.stack(columns, axis=1)
-
-
-def _column(Y: sp.csc_array, label: int) -> NDArray[np.int8]:
-    y = np.zeros(Y.shape[0], np.int8)
-    part = slice(Y.indptr[label], Y.indptr[label + 1])
-    y[Y.indices[part]] = Y.data[part]
-    return y
 
 
 def _constant(known: int, positives: int) -> float | None:

@@ -228,9 +228,8 @@ def inline_svg(figure: Figure) -> str:
     )
 
 
-def write_figure(figures: Figure | Sequence[Figure], file: Path) -> None:
+def write_figure(panels: Sequence[Figure], file: Path) -> None:
     """Write a figure, or several as panels of one, three in a row, as SVG."""
-    panels = [figures] if isinstance(figures, Figure) else list(figures)
     with look(text_as_paths=True):
         _drawn(panels, min(3, len(panels))).savefig(file, metadata={"Date": None}, facecolor="white")
 
@@ -573,13 +572,10 @@ def critical_differences(
                     color=colour,
                     annotation_clip=False,
                 )
-        axes.set_xlim(1, end)
-        axes.set_ylim(lowest, 0)
-        axes.set_yticks([])
+        axes.set(xlim=(1, end), ylim=(lowest, 0), yticks=[], xlabel="average rank")
         axes.grid(visible=False)
         axes.xaxis.tick_top()
-        for name in ("left", "right", "bottom"):
-            axes.spines[name].set_visible(False)
+        axes.spines[:].set_visible(False)
         axes.spines["top"].set_visible(True)
         if control:
             left, right = max(1, ranks[centre] - difference), min(len(runs), ranks[centre] + difference)
@@ -601,7 +597,6 @@ def critical_differences(
         step = 1 if len(runs) <= 15 else 5  # the numbers of more would run into one another
         axes.set_xticks(sorted({1, *range(step, len(runs) + 1, step)}))
         axes.xaxis.set_label_position("top")
-        axes.set_xlabel("average rank")
 
     which = f"Bonferroni–Dunn with the control {centre}" if control else "Nemenyi"
     how = (

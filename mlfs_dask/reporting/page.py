@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlfs_dask._version import __version__
-from mlfs_dask.errors import UsageError, require_extra
+from mlfs_dask.errors import UsageError, number_of, require_extra
 from mlfs_dask.evaluation.comparison import Comparison
 from mlfs_dask.evaluation.results import Evaluation, csv_text, splits_in_words
 from mlfs_dask.files.object_store import is_url, local_path, require_writable
@@ -108,7 +108,7 @@ def report(
         if figures is not None:
             Path(figures).mkdir(parents=True, exist_ok=True)
             for figure in drawn:
-                write_figure(figure, Path(figures) / f"{figure.name}.svg")
+                write_figure([figure], Path(figures) / f"{figure.name}.svg")
         aside.write_text(redact(text), encoding="utf-8")
     return {
         "page": str(place),
@@ -232,15 +232,8 @@ def _datasets(contents: Contents) -> list[str]:
 
 
 def _lead(contents: Contents) -> str:
-    parts = [
-        f"{count} {word}{'' if count == 1 else 's'}"
-        for count, word in (
-            (len(contents.runs), "run"),
-            (len(contents.evaluations), "evaluation"),
-            (len(contents.comparisons), "comparison"),
-        )
-        if count
-    ]
+    kinds = {word: getattr(contents, f"{word}s") for word in ("run", "evaluation", "comparison")}
+    parts = [number_of(len(each), word) for word, each in kinds.items() if each]
     return f"{' and '.join(parts)} on {', '.join(_datasets(contents))}."
 
 
@@ -266,7 +259,7 @@ def _details(contents: Contents, drawn: Sequence[LabelledRun], styles: Styles) -
         blocks.append(Block(tables=[Table("Data sets compared", {"data set": "", **_SIZES}, rows)]))
     if not contents.runs:
         return blocks
-    ran, planned, convergence = [], [], []
+    ran, planned = [], []
     for labelled in contents.runs:
         record, plan = labelled.run.record, labelled.run.record["plan"]
         changed = _parameters(changed_params(str(record["method"]), record["params"]))
