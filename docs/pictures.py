@@ -293,7 +293,7 @@ PICTURES: dict[str, Callable[[], Figure | list[Figure]]] = {
 def main(names: list[str]) -> None:
     """Draw the pictures that are named, or all."""
     for name in names or PICTURES:
-        write_figure([PICTURES[name]()], DOCS / f"{name}.png")
+        write_figure(PICTURES[name](), DOCS / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -328,7 +328,7 @@ def test_the_pictures_are_drawn_from_what_the_repository_has(tmp_path: Path) -> 
         "reference/growth",
         "reference/anchors",
     ):
-        write_figure([pictures[name]()], tmp_path / "picture.png")
+        write_figure(pictures[name](), tmp_path / "picture.png")
         assert (tmp_path / "picture.png").stat().st_size > 10_000
 
 

@@ -228,8 +228,9 @@ def inline_svg(figure: Figure) -> str:
     )
 
 
-def write_figure(panels: Sequence[Figure], file: Path) -> None:
+def write_figure(figures: Figure | Sequence[Figure], file: Path) -> None:
     """Write a figure, or several as panels of one, three in a row, as SVG."""
+    panels = [figures] if isinstance(figures, Figure) else list(figures)
     with look(text_as_paths=True):
         _drawn(panels, min(3, len(panels))).savefig(file, metadata={"Date": None}, facecolor="white")
 

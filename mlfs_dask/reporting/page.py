@@ -108,7 +108,7 @@ def report(
         if figures is not None:
             Path(figures).mkdir(parents=True, exist_ok=True)
             for figure in drawn:
-                write_figure([figure], Path(figures) / f"{figure.name}.svg")
+                write_figure(figure, Path(figures) / f"{figure.name}.svg")
         aside.write_text(redact(text), encoding="utf-8")
     return {
         "page": str(place),
