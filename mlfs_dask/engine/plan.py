@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.contract import Profile
@@ -121,16 +120,6 @@ class ReadingSizes:
     finishing_bytes: int = 0
 
 
-class _Shape(NamedTuple):
-    """One way to make a pass."""
-
-    n_runs: int
-    fan_in: int
-    pieces: int
-    peak_worker_bytes: int
-    threads: int
-
-
 def plan_reading(profile: Profile, resources: Resources, sizes: ReadingSizes) -> ReadingPlan:
     """Choose the runs of partitions, the merge fan-in, whether states are merged in pieces, and in process the threads.
 
@@ -140,27 +129,14 @@ def plan_reading(profile: Profile, resources: Resources, sizes: ReadingSizes) ->
         When even one accumulator a slot and merges of two do not fit a worker, or one thread this process.
     """
     usable = _usable_bytes(resources)
-    for shape in _shapes(profile, resources, sizes):
-        if shape.peak_worker_bytes <= usable:
-            break
-    else:
-        raise DoesNotFitError(
-            "one pass in this process" if resources.client is None else "one pass on a worker",
-            projected=shape.peak_worker_bytes,
-            available=usable,
-            cure=memory_cure(resources, shape.peak_worker_bytes),
-        )
-    merges = sum(_merge_rounds(shape.n_runs, shape.fan_in))
-    # A piece is taken out of each run by a task of its own, and the finished pieces are joined by one.
-    cut = shape.n_runs * shape.pieces + 1 if shape.pieces > 1 else 0
-    return ReadingPlan(
-        runs=split_evenly(profile.partitions, shape.n_runs),
-        fan_in=shape.fan_in,
-        pieces=shape.pieces,
-        tasks=shape.n_runs + shape.pieces * (merges + 1) + cut,
-        bytes_read=profile.read_bytes,
-        peak_worker_bytes=shape.peak_worker_bytes,
-        threads=shape.threads,
+    for plan in _plans(profile, resources, sizes):
+        if plan.peak_worker_bytes <= usable:
+            return plan
+    raise DoesNotFitError(
+        "one pass in this process" if resources.client is None else "one pass on a worker",
+        projected=plan.peak_worker_bytes,
+        available=usable,
+        cure=memory_cure(resources, plan.peak_worker_bytes),
     )
 
 
@@ -190,23 +166,23 @@ def memory_cure(resources: Resources, needed: int = 0) -> str:
 def reading_fits(profile: Profile, resources: Resources, sizes: ReadingSizes) -> bool:
     """Return True if `plan_reading` finds a plan."""
     usable = _usable_bytes(resources)
-    return any(shape.peak_worker_bytes <= usable for shape in _shapes(profile, resources, sizes))
+    return any(plan.peak_worker_bytes <= usable for plan in _plans(profile, resources, sizes))
 
 
 def _usable_bytes(resources: Resources) -> int:
     return int(resources.memory_limit * USABLE_SHARE)
 
 
-def _shapes(profile: Profile, resources: Resources, sizes: ReadingSizes) -> Iterator[_Shape]:
-    """Yield the shapes of a pass, from the fastest to the one that needs the least memory."""
+def _plans(profile: Profile, resources: Resources, sizes: ReadingSizes) -> Iterator[ReadingPlan]:
+    """Yield the plans of a pass, from the fastest to the one that needs the least memory."""
     # What has been started with its threads keeps them; in process a pass takes those that fit.
     fewest = resources.threads_per_worker if resources.client is not None else 1
     for threads in range(resources.threads_per_worker, fewest - 1, -1):
-        yield from _shapes_of(profile, replace(resources, threads_per_worker=threads), sizes)
+        yield from _plans_of(profile, replace(resources, threads_per_worker=threads), sizes)
 
 
-def _shapes_of(profile: Profile, resources: Resources, sizes: ReadingSizes) -> Iterator[_Shape]:
-    """Yield the shapes of a pass with a given number of threads."""
+def _plans_of(profile: Profile, resources: Resources, sizes: ReadingSizes) -> Iterator[ReadingPlan]:
+    """Yield the plans of a pass with a given number of threads."""
     partitions = profile.partitions
     slots = max(1, min(resources.slots, partitions))
     large = sizes.state_bytes >= SPLIT_FROM_BYTES
@@ -226,7 +202,11 @@ def _shapes_of(profile: Profile, resources: Resources, sizes: ReadingSizes) -> I
     for runs, fan_in in ((most, widest), (2 * slots, 4), (slots, 2)):
         n_runs = partitions if sizes.one_run_per_partition else min(partitions, runs, most)
         peak = _peak(profile, resources, sizes, shared, n_runs, fan_in, pieces)
-        yield _Shape(n_runs, fan_in, pieces, peak, resources.threads_per_worker)
+        # A piece is taken out of each run by a task of its own, and the finished pieces are joined by one.
+        cut = n_runs * pieces + 1 if pieces > 1 else 0
+        tasks = n_runs + pieces * (sum(_merge_rounds(n_runs, fan_in)) + 1) + cut
+        cuts, read = split_evenly(profile.partitions, n_runs), profile.read_bytes
+        yield ReadingPlan(cuts, fan_in, pieces, tasks, read, peak, resources.threads_per_worker)
 
 
 def _peak(

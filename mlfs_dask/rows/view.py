@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -107,43 +107,37 @@ class RowView(RowSource):
         targets: TargetForm | None = None,
         target_columns: tuple[RowColumn, ...] = (),
     ) -> None:
-        rows = RowMask(rows, source.profile.n) if isinstance(rows, np.ndarray) else rows
+        selected: Rows | None = RowMask(rows, source.profile.n) if isinstance(rows, np.ndarray) else rows
         if isinstance(source, RowView):
-            inner, numbers = source, slice(None) if rows is None else row_numbers(rows)
-            if known is None and inner._feature_info is not None:
-                known = _info_of_view(inner._feature_info, rows, features, weights)
-            if rows is None and weights is None:
-                if label_counts is None and inner._label_counts is not None:
-                    label_counts = inner._label_counts[:, _all_or(labels)]
-                if quantiles is None and inner._quantiles is not None:
-                    quantiles = inner._quantiles[_all_or(features)]
-            if Y is None and inner._Y is not None:
-                Y = inner._Y[numbers][:, _all_or(labels)]
-            if weights is None and inner.weights is not None:
-                weights = inner.weights[numbers]
-            if covariates is None and inner.covariates is not None:
-                covariates = inner.covariates.cut(numbers, features)
-            if strata is None and inner.strata is not None:
-                strata = inner.strata.cut(numbers)
-            if clusters is None and inner.clusters is not None:
-                clusters = inner.clusters.cut(numbers)
-            if columns is None and inner._columns is not None:
-                columns = {name: column.cut(numbers) for name, column in inner._columns.items()}
-            if feature_names is None and inner._feature_names is not None:
-                feature_names = _names_of(inner._feature_names, features)
+            inner, numbers = source, slice(None) if selected is None else row_numbers(selected)
+            of_features, of_labels = _all_or(features), _all_or(labels)
+
+            def inherit(own: Any, of_inner: Any, cut: Callable[[Any], Any]) -> Any:
+                return own if own is not None or of_inner is None else cut(of_inner)
+
+            if selected is None and weights is None:
+                label_counts = inherit(label_counts, inner._label_counts, lambda counts: counts[:, of_labels])
+                quantiles = inherit(quantiles, inner._quantiles, lambda table: table[of_features])
+            known = inherit(known, inner._feature_info, lambda info: _info_of_view(info, selected, features, weights))
+            Y = inherit(Y, inner._Y, lambda Y: Y[numbers][:, of_labels])
+            weights = inherit(weights, inner.weights, lambda weights: weights[numbers])
+            covariates = inherit(covariates, inner.covariates, lambda covariates: covariates.cut(numbers, features))
+            strata = inherit(strata, inner.strata, lambda column: column.cut(numbers))
+            clusters = inherit(clusters, inner.clusters, lambda column: column.cut(numbers))
+            columns = inherit(columns, inner._columns, lambda own: {name: own[name].cut(numbers) for name in own})
+            feature_names = inherit(feature_names, inner._feature_names, lambda names: _names_of(names, features))
+            fill = fill if inner._fill is None else inner._fill[of_features]
+            if Y is None:
+                unknown_labels = inherit(unknown_labels, inner._unknown_labels, lambda own: _positions_of(own, labels))
             targets = inner.targets if targets is None else targets
             target_columns = target_columns or inner._target_columns
-            if inner._fill is not None:
-                fill = inner._fill[_all_or(features)]
             unknown = inner._unknown if unknown == "use" else unknown
-            if unknown_labels is None and Y is None and inner._unknown_labels is not None:
-                unknown_labels = _positions_of(inner._unknown_labels, labels)
             source = inner._source
-            rows = compose_rows(inner._rows, rows, source.profile.n)
+            selected = compose_rows(inner._rows, selected, source.profile.n)
             features, labels = _compose_columns(inner._features, features), _compose_columns(inner._labels, labels)
         self.residence, self.place = source.residence, source.place
         self._source: RowSource = source
-        self._rows: Rows | None = rows
+        self._rows: Rows | None = selected
         self._features: Columns = features
         self._labels: Columns = labels
         self._Y: Any = Y
@@ -207,14 +201,8 @@ class RowView(RowSource):
             parts = [self._Y] if isinstance(self._Y, np.ndarray) else [self._Y.data, self._Y.indices, self._Y.indptr]
             label_bytes = sum(part.nbytes for part in parts)
             arrays.append(RowArray("labels of chosen rows", label_bytes))
-        if weights is not None:
-            arrays.append(RowArray("weights of rows", 8 * n))
-        if self.covariates is not None:
-            arrays.append(RowArray("covariates of rows", self.covariates.nbytes))
-        if self.strata is not None:
-            arrays.append(RowArray("strata of rows", self.strata.nbytes))
-        if self.clusters is not None:
-            arrays.append(RowArray("clusters of rows", self.clusters.nbytes))
+        own = {"weights": weights, "covariates": self.covariates, "strata": self.strata, "clusters": self.clusters}
+        arrays += [RowArray(f"{name} of rows", each.nbytes) for name, each in own.items() if each is not None]
         return replace(
             whole,
             n=n,
@@ -324,10 +312,19 @@ class RowView(RowSource):
     @cached_property
     def digest(self) -> str | None:
         whole, rows, Y = self._source.digest, self._rows, self._Y
-        unknown = None if self._unknown == "use" else self._unknown
-        changes: list[Any] = [rows, self._features, self._labels, Y, self.weights, self._fill, unknown, self.strata]
-        changes += [self.targets, self._target_columns or None]
-        if whole is None or all(change is None for change in changes):
+        if whole is None:
+            return None
+        values = {
+            "weights": self.weights,
+            "fill": self._fill,
+            "unknown": None if self._unknown == "use" else self._unknown,
+            "strata": None if self.strata is None else self.strata.identity,
+            "targets": None if self.targets is None else list(vars(self.targets).values()),
+            "target_columns": [column.identity for column in self._target_columns] or None,
+        }
+        # Digests of subsets of stores are in run records: an unchanged property adds nothing to them.
+        changes = {name: value for name, value in values.items() if value is not None}
+        if not changes and all(each is None for each in (rows, self._features, self._labels, Y)):
             return whole
         identity = {
             "source": whole,
@@ -335,19 +332,7 @@ class RowView(RowSource):
             "columns": [self._features, self._labels],
             "labels": Y if Y is None or isinstance(Y, np.ndarray) else [Y.indptr, Y.indices, Y.data],
         }
-        # Digests of subsets of stores are in run records: an unchanged property adds nothing to them.
-        strata = None if self.strata is None else self.strata.identity
-        targets = None if self.targets is None else list(vars(self.targets).values())
-        of_columns = [column.identity for column in self._target_columns] or None
-        values = {
-            "weights": self.weights,
-            "fill": self._fill,
-            "unknown": unknown,
-            "strata": strata,
-            "targets": targets,
-            "target_columns": of_columns,
-        }
-        return digest_of(identity | {name: value for name, value in values.items() if value is not None})
+        return digest_of(identity | changes)
 
     def require_visible(self) -> None:
         self._source.require_visible()

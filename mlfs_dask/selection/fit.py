@@ -456,8 +456,8 @@ def _run_passes(job: _Job, records: list[ReadingRecord]) -> _PassResults:
     while True:
         # Those of other rows, features or labels are none of this fit.
         results = job.rows.results if job.view is job.rows.source else None
-        readings = Readings(job.view, job.resources, job.plan, job.asked, names, results, job.kept)
-        readings.begun, readings.init = job.begun, job.init
+        of_job = job.view, job.resources, job.plan, job.asked
+        readings = Readings(*of_job, names, results, job.kept, job.begun, job.init)
         try:
             scored = _score(question.method, readings, features)
         except UnknownLabelsFound as unknown:  # plan and run again, with the labels discovered so far

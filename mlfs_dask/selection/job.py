@@ -11,7 +11,7 @@ from mlfs_dask.engine.checkpoints import EVERY_SECONDS, Folder, checkpoint_place
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.fit import check_data, fit, open_rows
 from mlfs_dask.selection.question import Question
-from mlfs_dask.selection.runs import RecoveredLabels, Run, check_free, finished_run, has_labels, write_run
+from mlfs_dask.selection.runs import Run, check_free, finished_run, has_labels, write_run
 from mlfs_dask.selection.timing import estimate_seconds
 from mlfs_dask.selectors.costs import Plan
 from mlfs_dask.statistics.write_rows import UnwrittenRows
@@ -127,15 +127,12 @@ class SelectJob:
         with checkpoints:
             fitted = fit(self._question_with_names, self._dataset)
             record, names = {**fitted.report.to_dict(), **entries}, self._dataset.feature_names
-            labels = None
-            if self._writes_labels:
-                rows = self._dataset.rows
-                labels = RecoveredLabels(
-                    write=lambda store: fitted.write_labels(rows, store),
-                    n=rows.profile.n,
-                    names=self._dataset.label_names,
-                    **self._labels_sizes,
-                )
+
+            def write_labels(path: str) -> None:
+                rows, label_names = self._dataset.rows, self._dataset.label_names
+                store = LabelsStore.create(path, rows.profile.n, label_names, **self._labels_sizes)
+                fitted.write_labels(rows, store)
+
             write_run(
                 self.place,
                 ranking=fitted.ranking,
@@ -144,7 +141,7 @@ class SelectJob:
                 record=record,
                 columns=fitted.columns,
                 clusters=fitted.clusters,
-                labels=labels,
+                write_labels=write_labels if self._writes_labels else None,
                 pairs=fitted.pairs,
                 pairs_format=pairs_format,
                 force=force or self._replaces,

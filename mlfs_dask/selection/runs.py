@@ -74,30 +74,6 @@ class RunRecord(_Required, total=False):
 
 
 @dataclass(frozen=True)
-class RecoveredLabels:
-    """Labels recovered by a method, and how to write them.
-
-    Attributes
-    ----------
-    write : callable
-        ``write(store)`` writes the labels of all rows to a `storage.labels_store.LabelsStore`.
-    n : int
-        Rows.
-    names : sequence of str, length q
-    threshold : float
-        A label applies if its value exceeds the threshold.
-    partition_rows : int
-        Rows that a process holds in one piece.
-    """
-
-    write: Callable[[Any], None]
-    n: int
-    names: Sequence[str]
-    threshold: float
-    partition_rows: int
-
-
-@dataclass(frozen=True)
 class Run:
     """Finished selection, as read from its folder.
 
@@ -182,7 +158,7 @@ def write_run(
     record: Mapping[str, Any],
     columns: Mapping[str, NDArray[Any]] | None = None,
     clusters: NDArray[np.void] | None = None,
-    labels: RecoveredLabels | None = None,
+    write_labels: Callable[[str], None] | None = None,
     pairs: Pairs | None = None,
     pairs_format: str = "parquet",
     force: bool = False,
@@ -205,8 +181,8 @@ def write_run(
         Further columns of `ranking.csv`, in the order of the features.
     clusters : array of `selection.redundancy.ROW`, optional
         Content of `redundancy.csv`.
-    labels : RecoveredLabels, optional
-        Content of `labels.zarr`.
+    write_labels : callable, optional
+        ``write_labels(path)`` writes `labels.zarr`.
     pairs : Pairs, optional
         Content of the table of pairs, if the question asks for it.
     pairs_format : {"parquet", "csv"}
@@ -229,8 +205,8 @@ def write_run(
         texts[REDUNDANCY] = redundancy_text(clusters, ranking, int(record["k"]), feature_names)
 
     def fill(folder: str) -> None:
-        if labels is not None:
-            _write_labels(f"{folder}/{LABELS}", labels)
+        if write_labels is not None:
+            write_labels(f"{folder}/{LABELS}")
         if pairs is not None and pairs.question.rows is not None:
             with local_file(f"{folder}/{PAIRS[pairs_format]}") as file:
                 pairs.write(file)
@@ -243,20 +219,6 @@ def write_run(
         fill=fill,
         remove=(LABELS, *PAIRS.values(), REDUNDANCY),
         force=force,
-    )
-
-
-def _write_labels(path: str, labels: RecoveredLabels) -> None:
-    from mlfs_dask.storage.labels_store import LabelsStore
-
-    labels.write(
-        LabelsStore.create(
-            path,
-            labels.n,
-            labels.names,
-            threshold=labels.threshold,
-            partition_rows=labels.partition_rows,
-        )
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -53,6 +53,8 @@ class AnchoredRegression(Regression):
     memory = "worker: 8 bytes * (d² + q d + m d + m²) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"
     workspace = f"p + 6 m d + {Regression.workspace}"  # the sample's points and k-means, scaled sums of anchors
     reading = "moments"
+    #: Whether it learns from labelled rows, and sees the others in the graph alone.
+    learns_from_labelled: ClassVar[bool] = False
 
     n_anchors: AnchorCount = 300
     anchor_neighbors: AnchorNeighbors = 3
@@ -69,12 +71,12 @@ class AnchoredRegression(Regression):
     def second(self, source: Profile | RowSource, anchors: Anchors, found: Mapping[str, Any]) -> dict[str, Statistic]:
         """Return statistics of the second pass, by name; `found` as in `later`."""
         profile = profile_of(source)
-        labels = source if self.known_entries else profile
-        return {
-            "sums": label_products(labels),
-            "gram": Gram(profile.d),
-            "graph": AnchorSums(anchors, profile.q, unknown_labels(labels)),
-        }
+        labels, gram = source if self.known_entries else profile, Gram(profile.d)
+        sums: dict[str, Statistic] = {"sums": label_products(labels)}
+        if self.learns_from_labelled:
+            of_labelled = {name: OfLabelled(each) for name, each in {**sums, "labelled": gram}.items()}
+            return {**of_labelled, "gram": gram, "graph": AnchorSums(anchors)}
+        return sums | {"gram": gram, "graph": AnchorSums(anchors, profile.q, unknown_labels(labels))}
 
     def later(self, source: Profile | RowSource, found: Mapping[str, Any]) -> Passes:
         yield SUMS, self.second(source, self.anchors(source, found), found)
@@ -82,14 +84,6 @@ class AnchoredRegression(Regression):
     def anchors(self, source: Profile | RowSource, found: Mapping[str, Any]) -> Anchors:
         """Return the anchors; in a plan, placeholders that take no memory."""
         return found.get("anchors") or AnchorGraph.of(self, profile_of(source)).placeholder
-
-    def second_of_labelled(self, profile: Profile, anchors: Anchors) -> dict[str, Statistic]:
-        """Return the second pass of methods that learn from labelled rows and see unlabelled ones in the graph."""
-        return {
-            "labelled": OfLabelled(Gram(profile.d)),
-            "gram": Gram(profile.d),
-            "graph": AnchorSums(anchors),
-        }
 
     def sizes(self, source: Profile | RowSource) -> dict[str, int]:
         graph = AnchorGraph.of(self, profile_of(source))

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
+from mlfs_dask.blocks.unknown import no_labels
 from mlfs_dask.engine.plan import ReadingPlan
 from mlfs_dask.engine.readings import ReadingRecord, keeps_state, plan_statistics, returned_bytes, run_reading
 from mlfs_dask.engine.statistic import Statistic, loads_kernels
@@ -358,62 +359,51 @@ class EarlierChoice:
     shared: Array
 
 
+@dataclass(eq=False)
 class Readings:
     """The passes of one fit, as they were planned, and their records.
 
-    Parameters
+    Attributes
     ----------
     source : RowSource
     resources : Resources
     plan : Plan
     asked : Asked
-    names : Names, optional
-    results : mapping, optional
+    names : Names
+    results : mapping or None
         Results of the rows that have been read, by the `result_key` of their statistics.
-    kept : int64 array, optional
-
-    Attributes
-    ----------
+    kept : int64 array
+        Features that are chosen in any case, in their order.
+    begun : EarlierChoice or None
+        The choice that is gone on with; its features come first among `kept`.
+    init : mapping or None
+        Arrays to start from, in place of those that are drawn.
     records : list of ReadingRecord
     varies : bool array, shape (d,)
         Features that vary over the rows; set by the fit as soon as it knows.
-    kept : int64 array
-        Features that are chosen in any case, in their order.
-    init : mapping or None
-        Arrays to start from, in place of those that are drawn.
-    begun : EarlierChoice or None
-        The choice that is gone on with; its features come first among `kept`.
+    never_known : int64 array
+        Labels that are known in no row.
+    attached : sequence of Statistic
+        Statistics that the next pass of features feeds too; `attached_results` are their results.
+    pair_tests : object
+        Tests of pairs that a method has made of its own statistics (`mlfs_dask.selectors.pairs`).
     """
 
-    varies: NDArray[np.bool_]
-
-    def __init__(
-        self,
-        source: RowSource,
-        resources: Resources,
-        plan: Plan,
-        asked: Asked,
-        names: Names | None = None,
-        results: Mapping[str, Any] | None = None,
-        kept: NDArray[np.int64] | None = None,
-    ) -> None:
-        self.source = source
-        self.resources = resources
-        self.plan = plan
-        self.asked = asked
-        self.names = names or Names()
-        self.records: list[ReadingRecord] = []
-        self.kept = np.empty(0, np.int64) if kept is None else kept
-        self.begun: EarlierChoice | None = None
-        self.init: Mapping[str, Any] | None = None
-        #: Labels that are known in no row.
-        self.never_known = np.empty(0, np.intp)
-        self.results = results
-        #: Statistics that the next pass of features feeds too, and what came of them.
-        self.attached: Sequence[Statistic] = ()
-        self.attached_results: list[Any] | None = None
-        #: Tests of pairs that a method has made of its own statistics (`mlfs_dask.selectors.pairs`).
-        self.pair_tests: Any = None
+    source: RowSource
+    resources: Resources
+    plan: Plan
+    asked: Asked
+    names: Names = field(default_factory=Names)
+    results: Mapping[str, Any] | None = None
+    kept: NDArray[np.int64] = field(default_factory=no_labels)
+    begun: EarlierChoice | None = None
+    init: Mapping[str, Any] | None = None
+    records: list[ReadingRecord] = field(default_factory=list)
+    varies: NDArray[np.bool_] = field(init=False)
+    never_known: NDArray[np.intp] = field(default_factory=no_labels)
+    attached: Sequence[Statistic] = ()
+    attached_results: list[Any] | None = None
+    pair_tests: Any = None
 
     def run(
         self, name: str, *statistics: Statistic, labels_only: bool = False, source: RowSource | None = None

@@ -17,7 +17,6 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.anchors import Anchors
-from mlfs_dask.blocks.neighbours import compiles_search
 from mlfs_dask.blocks.rounding import NEGLIGIBLE
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.exact import graphs
@@ -162,9 +161,6 @@ class LaplacianScore(InMemory, OneReading):
         """Return the memory besides X: X scaled and transposed, keys of neighbours, tiles of pairs."""
         own = "5.5 v" if profile.sparse else "n d", graphs.workspace(), f"4 n k + {8 * gates.VALUES_AT_ONCE}"
         return join_terms(*own), {"k": min(self.n_neighbors, profile.n - 1) + 1}
-
-    def _compiles_exact_search(self, profile: Profile) -> bool:
-        return compiles_search(profile.n**2, sparse=profile.sparse)
 
     def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
         scores = laplacian_scores(X, moments=moments, n_neighbors=self.n_neighbors, lambda_=self.lambda_)

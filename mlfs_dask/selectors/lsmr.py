@@ -5,15 +5,11 @@ X'X, X'Y and Y'Y of the labelled rows, and X'X and Z'X of all of them, are all t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
-from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.proximal import row_norms
-from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, add_smoothness
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
@@ -23,8 +19,7 @@ from mlfs_dask.solvers.proximal import solve
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
 from mlfs_dask.statistics.gram import scale_gram
 from mlfs_dask.statistics.label_statistics import graph_laplacian, label_cosines
-from mlfs_dask.statistics.labelled import OfLabelled
-from mlfs_dask.statistics.products import LabelMoments, label_products
+from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import Array
 
 
@@ -74,17 +69,13 @@ class LSMR(AnchoredRegression):
     tol: Annotated[float, Param("Relative change of W in one iteration at which the loop stops.")] = 1e-5
     max_iter: MaxIter = 1000
 
+    learns_from_labelled = True
     name = "LSMR"
     supervision = "semi-supervised: rows with unknown labels have a part in the graph"
     unknown_entry = "makes its row unlabelled, which counts in the graph at most"
     typical_iterations = 40, 400
     memory = "worker: 8 bytes * (2 d² + q d + m d) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"
     workspace = f"2 d d + {AnchoredRegression.workspace}"  # the term of the graph, and its sum with X'X
-
-    def second(self, source: Profile | RowSource, anchors: Anchors, found: Mapping[str, Any]) -> dict[str, Statistic]:
-        profile = profile_of(source)
-        sums = OfLabelled(label_products(profile))
-        return {"sums": sums, **self.second_of_labelled(profile, anchors)}
 
     def scores(
         self, *, k: int, sums: LabelMoments, labelled: Array, gram: Array, graph: AnchorTotals, factor: Array

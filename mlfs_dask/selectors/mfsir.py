@@ -294,7 +294,7 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         )
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
-        return self.beta > 0 and compiles_search(profile.n**2, sparse=profile.sparse)
+        return self.beta > 0 and super()._compiles_exact_search(profile)
 
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
         neighbors = min(self.n_neighbors, profile.n - 1) if self.beta > 0 else 0
@@ -491,15 +491,20 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         laplacian = None
         if self.beta > 0 and n > 1:
             laplacian = _laplacian(features, self.n_neighbors, self.lambda_)
-        products = _Products(features, self.gram_cap)
-        problem = Problem(labels, laplacian, products, float(self.alpha), float(self.beta))
+        gram = features.gram() if d <= self.gram_cap else None
+
+        def normal(W: Array) -> Array:
+            return features.backward(features.forward(W)) if gram is None else np.asarray(gram @ W)
+
+        weights = float(self.alpha), float(self.beta)
+        problem = Problem(labels, laplacian, features.forward, features.backward, normal, *weights)
 
         checkpoint = checkpoints.current()
         state = checkpoint.load()
         if state is None:
             at, trace = _start(self, labels, d), LoopTrace()
             rho = spectral.largest_eigenvalue(
-                products.normal, spectral.starting_block(key_places(X, moments.m2 > 0), moments.m2 > 0)
+                normal, spectral.starting_block(key_places(X, moments.m2 > 0), moments.m2 > 0)
             )
         else:
             at = Factors(**{name: state.arrays[name] for name in ("G", "H", "V", "B")})
@@ -583,20 +588,6 @@ def _start(method: MFSIR, Y: sp.csr_array, d: int) -> Factors:
     # All features begin alike and weights may take either sign; a random start would show in the ranking. The size of G
     # does not matter: the step of each factor is scaled by the size of the other.
     return Factors(np.ones((d, len(B))), np.zeros((d, len(B))), V, B)
-
-
-class _Products:
-    """Products with standardised X: by X'X up to the Gram cap."""
-
-    def __init__(self, features: ScaledMatrix, gram_cap: int) -> None:
-        self.forward = features.forward
-        self.backward = features.backward
-        self._gram = features.gram() if features.shape[1] <= gram_cap else None
-
-    def normal(self, W: Array) -> Array:
-        if self._gram is not None:
-            return np.asarray(self._gram @ W)
-        return self.backward(self.forward(W))
 
 
 def _stable_step(problem: Problem, rho: float) -> float:

@@ -230,7 +230,8 @@ class SumTests:
             moments = adjustment.moments(moments)
             terms = moments.terms
         self.moments, self.adjustment = moments, adjustment
-        self._sums: Sums = terms._replace(n=n)
+        #: Arrays that broadcast to (q, d).
+        self.sums: Sums = terms._replace(n=n)
         self._features = mean, zero_one, skewness, kurtosis
 
     def add_clusters(self, clusters: ClusterSums) -> None:
@@ -239,18 +240,13 @@ class SumTests:
 
     def add_ranks(self, ranks: RankSums) -> None:
         """Test midranks in place of values from now on."""
-        self._sums = self._sums._replace(products=ranks.products, m2=ranks.m2)
+        self.sums = self.sums._replace(products=ranks.products, m2=ranks.m2)
         none = np.zeros((1, self.shape[1]))
         self._features = none, none > 0, ranks.skewness, ranks.kurtosis
 
     def add_logistic(self, scores: Sequence[Array]) -> None:
         """Test by scores of logistic regressions from now on: score, variance, skewness and kurtosis, (q, d) each."""
         self._logistic = scores
-
-    @property
-    def sums(self) -> Sums:
-        """Arrays that broadcast to (q, d)."""
-        return self._sums
 
     def tile(self, features: slice) -> PairTests:
         """Return the tests of all labels with some features, arrays that broadcast to (q, w)."""
@@ -314,7 +310,7 @@ class SumTests:
 
     def _terms(self, labels: NDArray[np.intp], features: Any) -> tuple[Sums, PairLaw]:
         """Sums and law of labels, in a column or each with a feature of its own, with a tile of features or some."""
-        of, in_column = self._sums, isinstance(features, slice)
+        of, in_column = self.sums, isinstance(features, slice)
 
         def cut(array: NDArray[Any]) -> NDArray[Any]:
             if in_column:

@@ -24,7 +24,7 @@ from mlfs_dask.solvers.latent_span import Span, Tied, solve
 from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
 from mlfs_dask.statistics.gram import scale_gram
 from mlfs_dask.statistics.labelled import OfLabelled
-from mlfs_dask.statistics.products import LabelMoments, label_products
+from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import Array
 
 
@@ -72,7 +72,7 @@ class SFSS(AnchoredRegression):
     tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 1e-5
     max_iter: MaxIter = 200
 
-    takes_numbers = True
+    takes_numbers = learns_from_labelled = True
     name = "SFSS"
     supervision = "semi-supervised: labels spread over the graph to rows with unknown ones"
     unknown_entry = "makes its row unlabelled, which counts in the graph at most"
@@ -82,14 +82,8 @@ class SFSS(AnchoredRegression):
     workspace = f"{row_sparse.SQUARE_MATRICES} d d + 8 q d + 6 m m + 4 m d + {AnchoredRegression.workspace}"
 
     def second(self, source: Profile | RowSource, anchors: Anchors, found: Mapping[str, Any]) -> dict[str, Statistic]:
-        profile = profile_of(source)
-        graph = AnchorSums(anchors, profile.q)
-        return {
-            **self.second_of_labelled(profile, anchors),
-            "sums": OfLabelled(label_products(profile)),
-            "graph": graph,
-            "labelled_graph": OfLabelled(graph),
-        }
+        graph = AnchorSums(anchors, profile_of(source).q)
+        return super().second(source, anchors, found) | {"graph": graph, "labelled_graph": OfLabelled(graph)}
 
     def scores(
         self,

@@ -75,6 +75,7 @@ class SMILE(AnchoredRegression):
     ridge: Annotated[float, Param("Weight of ‖P‖², relative to the mean of the squared norms of features.")] = 0.1
     n_neighbors: MeanDegree = 5
 
+    learns_from_labelled = True
     name = "SMILE"
     supervision = "semi-supervised: rows with unknown labels have a part in the graph"
     unknown_entry = "makes its row unlabelled, which counts in the graph at most"
@@ -92,8 +93,9 @@ class SMILE(AnchoredRegression):
             pairs = found["sums"].pairs
             C = (pairs + self.smoothing) / (np.diag(pairs)[:, np.newaxis] + 2.0 * self.smoothing)
         assert anchors.centre is not None
-        filled = OfLabelled(FilledProducts(anchors.centre, C))
-        return {"filled": filled, **self.second_of_labelled(profile, anchors)}
+        second = super().second(source, anchors, found)
+        del second["sums"]  # of the first pass
+        return {"filled": OfLabelled(FilledProducts(anchors.centre, C)), **second}
 
     def scores(
         self,

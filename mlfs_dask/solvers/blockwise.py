@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from scipy import sparse as sp
@@ -24,19 +23,6 @@ ROW_MATRICES = 6
 
 #: Arrays of shape (d, l) that the loop holds: G, H, W, X'V, X'X W, their successors and a gradient.
 FEATURE_MATRICES = 10
-
-
-class Products(Protocol):
-    """Products with X that a step needs."""
-
-    def forward(self, W: Array) -> Array:
-        """Return X W."""
-
-    def backward(self, V: Array) -> Array:
-        """Return X'V."""
-
-    def normal(self, W: Array) -> Array:
-        """Return X'X W."""
 
 
 @dataclass
@@ -75,13 +61,16 @@ class Problem:
         0/1, float64.
     laplacian : Laplacian or None
         None: L = 0.
-    products : Products
+    forward, backward, normal : callable
+        ``forward(W)`` gives X W, ``backward(V)`` X'V, and ``normal(W)`` X'X W.
     alpha, beta : float
     """
 
     Y: sp.csr_array
     laplacian: Laplacian | None
-    products: Products
+    forward: Callable[[Array], Array]
+    backward: Callable[[Array], Array]
+    normal: Callable[[Array], Array]
     alpha: float
     beta: float
 
@@ -153,12 +142,11 @@ def solve_blockwise(
     save : callable
         Called with factors and trace after every iteration that does not converge.
     """
-    products = problem.products
-    XXW = products.normal(at.W)
+    XXW = problem.normal(at.W)
     for _ in range(trace.iterations, max_iter):
         before = at.W
-        XXW = descend(at, products.backward(at.V), rho, weight_steps, products.normal, XXW)
-        F = products.forward(at.W)
+        XXW = descend(at, problem.backward(at.V), rho, weight_steps, problem.normal, XXW)
+        F = problem.forward(at.W)
         with runtime.stage("solving for latent labels", label_steps, unit="steps") as report_progress:
             for _ in range(label_steps):
                 label_step(problem, at, F)
@@ -185,20 +173,19 @@ def solve_fixed(
     eta : float
         η of Eq. 9.
     """
-    products = problem.products
     # Too large a step overflows; `_record` finds that and says so.
     with np.errstate(over="ignore", invalid="ignore"):
-        XXW = products.normal(at.W)
+        XXW = problem.normal(at.W)
         for _ in range(trace.iterations, max_iter):
-            C = products.backward(at.V)
+            C = problem.backward(at.V)
             before = at.W
             at.G = at.G - 2 * eta * at.H * (XXW - C)  # Eqs. 9 and 10
-            XXW = products.normal(at.W)
+            XXW = problem.normal(at.W)
             at.H = at.H - 2 * eta * at.G * (XXW - C)
             W = at.W
-            XXW = products.normal(W)
+            XXW = problem.normal(W)
 
-            F = products.forward(W)
+            F = problem.forward(W)
             at.V = np.maximum(at.V - 2 * eta * problem.label_gradient(at.V, at.B, F), 0.0)  # Eq. 11
             VV, VY = problem.label_products(at.V)
             slope = problem.alpha * (VV @ at.B - VY)

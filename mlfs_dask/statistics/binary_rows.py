@@ -21,7 +21,6 @@ from mlfs_dask.blocks.linear import group_scratch_bytes
 from mlfs_dask.blocks.rounding import SAME
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums
-from mlfs_dask.statistics.row_loop import RowLoop
 from mlfs_dask.statistics.row_system import TURNS
 from mlfs_dask.statistics.sample import SampledRows
 from mlfs_dask.typing import Array, Matrix
@@ -82,7 +81,7 @@ class BinaryRows(ReweightedRows):
     thresholds: Array
     unsupervised: bool = False
 
-    compiled = RowLoop.compiled
+    weighs_anchors = True
     Sums = BinarySums  # type: ignore[assignment]
 
     @property

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import group_scratch_bytes, leaves_cache
+from mlfs_dask.blocks.linear import group_scratch_bytes
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.statistics.row_loop import RowLoop
 from mlfs_dask.statistics.scaling import Scaling
@@ -56,10 +56,7 @@ class LogisticRows(RowLoop):
 
     Sums = LogisticSums
     scaled = ("XT",)
-
-    @property
-    def compiled(self) -> bool | None:  # type: ignore[override]
-        return leaves_cache(self.W.size)
+    weighs_anchors = False
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:

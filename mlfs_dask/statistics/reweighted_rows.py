@@ -13,12 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import (
-    gram_block,
-    group_scratch_bytes,
-    leaves_cache,
-    symmetrise,
-)
+from mlfs_dask.blocks.linear import gram_block, group_scratch_bytes, symmetrise
 from mlfs_dask.engine.statistic import State
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.statistics.gram import gram_scratch, scale_gram
@@ -99,10 +94,7 @@ class ReweightedRows(RowLoop):
 
     Sums = WeightedSums
     scaled = ("XY", "X")
-
-    @property
-    def compiled(self) -> bool | None:  # type: ignore[override]
-        return leaves_cache(self.W.size)
+    weighs_anchors = False
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:

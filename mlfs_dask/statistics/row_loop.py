@@ -65,13 +65,16 @@ class RowLoop(RowGroups):
     #: Products with features, which are scaled at the end: X'F is XF, with features along its first axis, Z'X is ZX.
     scaled: ClassVar[tuple[str, ...]]
 
+    #: Whether rows are weighed by anchors, by compiled kernels where rows are many.
+    weighs_anchors: ClassVar[bool] = True
+
     scaling: Scaling
     W: Array
     b: Array
 
     @property
     def compiled(self) -> bool | None:  # type: ignore[override]
-        return leaves_cache(self.W.size) or None
+        return leaves_cache(self.W.size) or (None if self.weighs_anchors else False)
 
     @cached_property
     def _scaled_W(self) -> Array:

@@ -12,7 +12,8 @@ import pytest
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.selection import runs as results
-from mlfs_dask.selection.runs import RecoveredLabels, finished_run, read_run, write_run
+from mlfs_dask.selection.runs import finished_run, read_run, write_run
+from mlfs_dask.storage.labels_store import LabelsStore
 
 NAMES = ["plain", 'quoted "name"', "comma, blank", "ünïcode", "line\nbreak"]
 SCORES = np.array([0.1, 1 / 3, -2.5e-300, np.nextafter(1.0, 2.0), 0.0])
@@ -158,7 +159,7 @@ VALUES = np.array([[0.5, -1.0], [0.25, 1.0]])
 
 def recovered(write=None):
     write = write or (lambda store: store.write(0, VALUES))
-    return RecoveredLabels(write=write, n=2, names=["a", "b"], threshold=0.3, partition_rows=2)
+    return lambda path: write(LabelsStore.create(path, 2, ["a", "b"], threshold=0.3, partition_rows=2))
 
 
 @pytest.mark.parametrize("place", ["local", "memory://runs/labels"])
@@ -167,7 +168,7 @@ def test_recovered_labels_come_and_go_with_their_run(tmp_path, place):
 
     path = str(tmp_path / "run") if place == "local" else place
     assert not results.has_labels(path)
-    write(path, labels=recovered())
+    write(path, write_labels=recovered())
     assert results.has_labels(path)
     group = zarr.open_group(f"{path}/labels.zarr", mode="r")
     assert group["X"][...].tolist() == VALUES.tolist()
@@ -188,8 +189,8 @@ def test_labels_that_break_off_at_a_url_leave_no_finished_run():
     path = "memory://runs/halfway"
     write(path)
     with pytest.raises(KeyboardInterrupt):
-        write(path, labels=recovered(half), force=True)
+        write(path, write_labels=recovered(half), force=True)
     with pytest.raises(DataError, match=r"no run\.json here"):
         read_run(path)
-    write(path, labels=recovered())
+    write(path, write_labels=recovered())
     assert read_run(path).k == 2
