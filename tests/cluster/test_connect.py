@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -209,6 +210,8 @@ def test_local_workers(caplog, monkeypatch):
             done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
             assert done.stdout.split("\n")[:2] == ["refused", "refused"], done.stderr
         assert client.submit(abs, -2).result() == 2
+        large = client.submit(lambda: SimpleNamespace(content=bytes(2**26 + 1)))  # pickled in more than one frame
+        assert len(large.result().content) == 2**26 + 1
     assert not set(names) & set(os.environ), "the next cluster would inherit these settings"
     assert len({state["pid"] for state in found.values()} | {os.getpid()}) == 3
     for state in found.values():
