@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError, closest
 from mlfs_dask.files.json_text import parse_categories
-from mlfs_dask.readers.base import ARRAY_KEYS, FileSpec, Format, Reader
+from mlfs_dask.readers.base import ARRAY_KEYS, FileSpec, Format, LabelSpec, Reader
 from mlfs_dask.readers.encoded import (
     column_of,
     column_rows,
@@ -245,7 +245,7 @@ def _open_pair(path: str, spec: FileSpec) -> Iterator[list[Pair]]:
             Y: Rows = rows_of(_element(root, y, path), file=path, what=y)
         elif frame[1]:
             Y = column_rows(*frame, spec.labels, file=path)[0]
-        else:  # beside targets
+        else:  # of rows without labels, or with targets
             Y = array_rows(np.empty((X.shape[0], 0)))
         yield [(X, Y)]
 
@@ -269,21 +269,15 @@ def var_column(path: str, name: str, spec: FileSpec) -> tuple[str, ...]:
         return texts_of(column_of(frame, name), file=path)
 
 
-def open_anndata_matrix(path: str, n: int, names: tuple[str, ...]) -> MatrixReader:
-    """Return X of an .h5ad file or a .zarr folder with n rows, without labels, and with these names of features.
+def open_anndata_matrix(path: str, names: tuple[str, ...]) -> MatrixReader:
+    """Return X of an .h5ad file or a .zarr folder, without labels, and with these names of features.
 
     Raises
     ------
     DataError
     """
-    opener = functools.partial(_open_matrix, path, n)
+    opener = functools.partial(_open_pair, path, FileSpec(labels=LabelSpec(columns=())))
     return matrix_reader(path, opener, _DEFAULTS, feature_names=names, without_labels=True)
-
-
-@contextlib.contextmanager
-def _open_matrix(path: str, n: int) -> Iterator[list[Pair]]:
-    with _open_root(path, _DEFAULTS) as root:
-        yield [(rows_of(_element(root, "X", path), file=path, what="X"), array_rows(np.empty((n, 0))))]
 
 
 def obs_columns(path: str, spec: FileSpec) -> tuple[str, ...]:

@@ -91,7 +91,7 @@ def rows_of(node: Any, *, file: str, what: str) -> Rows:
             indptr = check_dataset(node["indptr"], file=file)
             # Of so many rows nothing could be said, although their offsets are read some at a time.
             require_memory(f"{file}: all of {indptr.name}", int(indptr.shape[0]) * int(indptr.dtype.itemsize))
-            data, indices = (unpacked_array(each, file=file) or each for each in (data, indices))
+            data, indices, indptr = (_direct(each, file=file) for each in (data, indices, indptr))
             return CsrRows(data, indices, indptr, (shape[0], shape[1]), file=file)
         return rows_of_columns(data, indices, whole(node["indptr"], file=file), (shape[0], shape[1]), file=file)
     raise DataError(
@@ -111,10 +111,19 @@ def dense_rows(array: Any, *, file: str, what: str) -> Rows:
         return flat_rows(decode(array), (int(array.shape[0]), 1), step=int(whole[0]) if whole else None)
     if len(array.shape) != 2:
         raise no_matrix(tuple(array.shape), what, file)
-    unpacked = unpacked_array(array, file=file)
-    if unpacked is not None:
-        return flat_rows(decode(unpacked), tuple(array.shape))
-    return array_rows(decode(array), chunks=chunks, step=int(whole[0]) if whole else None)
+    direct = _direct(array, file=file)
+    if len(direct.shape) == 1:
+        return flat_rows(decode(direct), tuple(array.shape))
+    return array_rows(decode(direct), chunks=chunks, step=int(whole[0]) if whole else None)
+
+
+def _direct(array: Any, *, file: str) -> Any:
+    """Return an array to be read without h5py or zarr-python, if it is local and of a plain form, or as it is."""
+    if not hasattr(array, "metadata"):
+        return unpacked_array(array, file=file)
+    from mlfs_dask.readers.zarr_nodes import direct_chunks  # loads Zarr
+
+    return direct_chunks(array)
 
 
 class _Decoded:

@@ -38,6 +38,8 @@ from mlfs_dask.typing import Matrix
 
 #: Bytes of a band of rows that is kept while it is cut into batches.
 SMALL_BYTES = 16 << 20
+#: Bytes of a band of compressed chunks that is kept: those that zarr-python and anndata choose for 2 000 columns.
+BAND_BYTES = 64 << 20
 #: Bytes of an array that are read at a time, or of entries that are brought into rows.
 PIECE_BYTES = 4 << 20
 
@@ -191,7 +193,7 @@ class DenseRows:
     dtype : dtype
     chunks : tuple of int, optional
         Rows and columns that are decompressed at once. A band of chunks is kept while it is cut into batches, so that
-        they are decompressed once, if it takes at most `SMALL_BYTES` or is not much more than one chunk.
+        they are decompressed once, if it takes at most `BAND_BYTES` or is not much more than one chunk.
     step : int, optional
         Rows that parts are multiples of; a chunk's by default.
     enterable : bool
@@ -223,7 +225,7 @@ class DenseRows:
         self.stored_bytes = self.count * int(dtype.itemsize)
         chunk_rows, chunk_columns = chunks or (1, 1)
         self.step = max(chunk_rows if step is None else step, 1)
-        cheap = self.shape[1] <= 2 * chunk_columns or chunk_rows * self.shape[1] * int(dtype.itemsize) <= SMALL_BYTES
+        cheap = self.shape[1] <= 2 * chunk_columns or chunk_rows * self.shape[1] * int(dtype.itemsize) <= BAND_BYTES
         self._band_rows = chunk_rows if cheap and chunk_rows > 1 else 0
         self._band: tuple[int, NDArray[Any]] | None = None
         # Of a library that unpacks chunks, those of one row of them are in its hands, packed and unpacked.
@@ -232,8 +234,9 @@ class DenseRows:
 
     def reach(self, start: int, max_bytes: int) -> int:
         rows = max(1, max_bytes // max(8 * self.shape[1], 1))
-        if self._band_rows and rows >= 2 * self._band_rows:
-            rows -= (start + rows) % self._band_rows
+        if self._band_rows:  # none of them is read in two batches and dropped between
+            beyond = (start + rows) % self._band_rows
+            rows = rows - beyond if rows >= self._band_rows else min(rows, self._band_rows - start % self._band_rows)
         return min(start + rows, self.shape[0])
 
     def take(self, start: int, stop: int) -> Matrix:
@@ -641,9 +644,9 @@ class FileArray:
             self._stream.close()
 
 
-def unpacked_array(dataset: Any, *, file: str) -> FileArray | None:
-    """Return the values of an array of h5py that lie in a local file as they are, one after the other; None of any
-    other.
+def unpacked_array(dataset: Any, *, file: str) -> Any:
+    """Return an array of one dimension with the values of an array of h5py that lie in a local file as they are, one
+    after the other; any other array as it is.
 
     h5py reads through a file of Python, in which it has to be kept from heaps of texts without an end, and one of its
     arrays at a time: a quarter as fast, in one thread.
@@ -651,11 +654,11 @@ def unpacked_array(dataset: Any, *, file: str) -> FileArray | None:
     identifier: Any = getattr(dataset, "id", None)
     offset = None if is_url(file) or not hasattr(identifier, "get_offset") else identifier.get_offset()
     if offset is None or dataset.dtype.kind not in "iuf":
-        return None
+        return dataset
     import h5py
 
     if not identifier.get_type().equal(h5py.h5t.py_create(dataset.dtype)):
-        return None  # h5py translates it
+        return dataset  # h5py translates it
     return FileArray(functools.partial(open_binary, file), offset, dataset.dtype, math.prod(dataset.shape), file=file)
 
 

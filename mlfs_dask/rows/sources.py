@@ -304,21 +304,13 @@ def measure_features(X: Matrix) -> FeatureInfo:
     A column without values has minimum and maximum 0.
     """
     n, d = X.shape
-    if sp.issparse(X):
-        data = np.asarray(X.data)
-        missing = np.isnan(data) if data.dtype.kind == "f" else np.zeros(len(data), dtype=bool)
-        low = np.full(d, np.inf)
-        high = np.full(d, -np.inf)
-        columns = X.indices[~missing]
-        np.minimum.at(low, columns, data[~missing])
-        np.maximum.at(high, columns, data[~missing])
-        n_missing = np.bincount(X.indices[missing], minlength=d)
-        implicit = np.bincount(X.indices, minlength=d) < n
-        low[implicit] = np.minimum(low[implicit], 0)
-        high[implicit] = np.maximum(high[implicit], 0)
-    elif n == 0:
+    if n == 0:
         low = high = np.zeros(d)
         n_missing = np.zeros(d, dtype=np.int64)
+    elif sp.issparse(X):
+        n_missing = np.bincount(X.indices[np.isnan(X.data)], minlength=d)
+        columns = X.tocsc()
+        low, high = (each.toarray().astype(np.float64) for each in (columns.nanmin(axis=0), columns.nanmax(axis=0)))
     else:
         n_missing = np.isnan(X).sum(axis=0) if X.dtype.kind == "f" else np.zeros(d, dtype=np.int64)
         if n_missing.any():

@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.files.chunk_codecs import decode
 from mlfs_dask.files.limits import require_memory
 from mlfs_dask.files.object_store import ROOT_KEY
 from mlfs_dask.storage.array_layout import array_metadata, bytes_codecs, group_metadata
 from mlfs_dask.storage.numbered_names import NumberedNames
-from mlfs_dask.storage.zarr_format import decode, encoder
+from mlfs_dask.storage.zarr_format import encoder
 
 Object: TypeAlias = tuple[str, bytes]
 """Key below the root of a store, and content."""

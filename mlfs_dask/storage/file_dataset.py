@@ -162,7 +162,7 @@ def open_backed(adata: Any) -> FileRows:
     """
     path = str(adata.filename)
     whole = examine([path])
-    reader = require_rows(open_anndata_matrix(path, adata.n_obs, tuple(map(str, adata.var_names))), path)
+    reader = require_rows(open_anndata_matrix(path, tuple(map(str, adata.var_names))), path)
     return open_rows(reader, path, whole=whole, read_feature_names=lambda: reader.header.feature_names)
 
 

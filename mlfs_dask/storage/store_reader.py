@@ -36,6 +36,7 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import indices_fault, offsets_fault
 from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, StoreUnavailableError
 from mlfs_dask.files.access import access_error, fault_of
+from mlfs_dask.files.chunk_codecs import decode
 from mlfs_dask.files.object_store import ROOT_KEY, LocalFile, LocalObjects, is_url, local_path, open_objects
 from mlfs_dask.files.page_cache import is_cut, map_cached
 from mlfs_dask.redaction import redact
@@ -44,7 +45,7 @@ from mlfs_dask.rows.covariates import RowColumn
 from mlfs_dask.storage.array_layout import CHECKSUM_BYTES, CHUNK_BYTES, ArrayLayout
 from mlfs_dask.storage.digest import crc32c, root_is_intact
 from mlfs_dask.storage.read_ahead import Chunk, ChunksAhead, Window
-from mlfs_dask.storage.zarr_format import ABSENT, decode
+from mlfs_dask.storage.zarr_format import ABSENT
 
 #: Bytes of X in one block, of dense X at most `CHUNK_BYTES`. Two blocks are held at a time.
 BLOCK_BYTES = 16 * 2**20

@@ -4,7 +4,7 @@ A shard is its inner chunks one after the other, each with its CRC-32C, then the
 array that way holds one inner chunk and costs one copy and the digest; through zarr-python a shard is held whole, twice
 (`benchmarks/store_write.py` has the figures). The metadata are a few short documents. Loading zarr-python for them
 takes 0.22 s, a third of the time in which a small file is converted, and anndata 1.6 s more; and zarr-python unpacks a
-chunk into as much memory as the chunk asks for, where `decode` fills a buffer of its size.
+chunk into as much memory as the chunk asks for, where `files.chunk_codecs.decode` fills a buffer of its size.
 
 References
 ----------
@@ -28,8 +28,6 @@ from mlfs_dask.storage.digest import crc32c, new_hash
 #: Offset and length of a chunk that a shard does not hold.
 ABSENT = 2**64 - 1
 _THREAD_BYTES = 1 << 20
-#: Versions, flags and item size; bytes unpacked; bytes of a block; bytes packed.
-_BLOSC_HEADER = struct.Struct("<4sIII")
 
 
 def encoder(compressor: str) -> Callable[[NDArray[Any]], Any]:
@@ -44,45 +42,6 @@ def encoder(compressor: str) -> Callable[[NDArray[Any]], Any]:
         # Bytes are shuffled within items: the codec has to see the items.
         codec = numcodecs.Blosc(**BLOSC[compressor], shuffle=numcodecs.Blosc.SHUFFLE)
     return lambda chunk: memoryview(codec.encode(chunk))
-
-
-def decode(compressor: str, content: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
-    """Unpack one chunk, which has to fill `out`: however much it says that it holds, nothing more is allocated.
-
-    Parameters
-    ----------
-    compressor : str
-        Not "none".
-    content : uint8 array
-        Stored bytes.
-    out : uint8 array
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        It is damaged, or holds more or less.
-    """
-    import numcodecs  # takes a while to load
-
-    if compressor == "zstd":
-        import zstandard
-
-        codec = numcodecs.Zstd()
-        try:
-            declared = zstandard.frame_content_size(content.data)
-        except zstandard.ZstdError as error:
-            raise ValueError(f"no frame of Zstandard: {error}") from None
-        if declared == -1:  # not said: numcodecs then stops at the end of `out`, and asks for all of it
-            declared = len(out)
-    else:
-        codec = numcodecs.Blosc()
-        header = content[: _BLOSC_HEADER.size].tobytes()
-        _, declared, _, stored = _BLOSC_HEADER.unpack(header.ljust(_BLOSC_HEADER.size, b"\0"))
-        if stored != len(content):  # Blosc believes it, and reads as far
-            raise ValueError(f"it says that it takes {stored} bytes, and takes {len(content)}")
-    if declared != len(out):
-        raise ValueError(f"it says that it holds {declared} bytes, and has to hold {len(out)}")
-    codec.decode(content, out=out)
 
 
 def write_shard(path: Path, chunks: Iterator[NDArray[Any]], *, slots: int, compressor: str) -> tuple[int, str]:
