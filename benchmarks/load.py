@@ -188,15 +188,13 @@ def clients(folder: Path) -> None:
     )
 
 
-TERABYTES, WORKERS = 100, 1000
+TERABYTES, WORKERS = (100, 10_000), 1000
 #: Method, features, labels, and parameters: those of the stores on which the seconds were measured.
 LARGE_JOBS: dict[str, tuple[str, int, int, dict[str, Any]]] = {
     "elc": ("elc", 1000, 100, {}),
-    "mfsir, 50 iterations": ("mfsir", 200, 20, {"graph": "anchors", "max_iter": 50}),
+    "mfsir": ("mfsir", 200, 20, {"graph": "anchors"}),
+    "access-mfs": ("access-mfs", 200, 20, {"graph": "anchors"}),
 }
-
-#: Scheduler's seconds for a task.
-TASK_SECONDS = 0.001
 
 
 def dense_profile(d: int, q: int, *, total: int, partitions: int) -> Profile:
@@ -233,47 +231,51 @@ def planned(method: str, d: int, q: int, parameters: dict[str, Any], *, total: i
 
 
 def estimate(folder: Path) -> None:
-    """100 TB of dense float32 on 1 000 workers of one core, from what was measured on two."""
-    from mlfs_dask.engine.plan import MAX_RUNS, RUNS_PER_SLOT
+    """100 TB and 10 PB of dense float32 on 1 000 workers of one core, from what was measured."""
     from mlfs_dask.storage.chunking import MAX_PARTITIONS, PARTITION_BYTES
 
-    measured = json.loads((RESULTS / "partitions.json").read_text())["rows"]
-    speeds = json.loads((RESULTS / "workers.json").read_text())["rows"]
-    iterative = json.loads((RESULTS / "iterative" / "workers.json").read_text())["rows"]
-    bytes_a_second = {
-        "elc": 8e9 / speeds["elc dense, 1 worker"]["seconds"],
-        "mfsir, 50 iterations": 1.6e9 / iterative["mfsir, 1 worker"]["reading_seconds"],
-    }
-    many = next(row for label, row in measured.items() if row["partitions"] > 1000 and label.startswith("elc"))
+    def table(name: str) -> dict[str, dict[str, Any]]:
+        rows: dict[str, dict[str, Any]] = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
+        return rows
+
+    elc = table("workers")["elc dense, 1 worker"]["seconds"]
+    loops, large, scheduler = (
+        table("iterative/workers"),
+        table("iterative/large"),
+        table("scheduler")[f"{WORKERS:,} workers"],
+    )
+    many = next(
+        row for label, row in table("partitions").items() if row["partitions"] > 1000 and label.startswith("elc")
+    )
     rows = {}
-    total = TERABYTES * 10**12
-    chosen = max(PARTITION_BYTES, total // MAX_PARTITIONS)
-    for partition_bytes, word in ((PARTITION_BYTES, "64 MB"), (chosen, "1 GB, as `mlfs convert` makes them")):
-        count = -(-total // partition_bytes)
+    for terabytes in TERABYTES:
+        total = terabytes * 10**12
+        partitions = -(-total // max(PARTITION_BYTES, total // MAX_PARTITIONS))
         for name, job in LARGE_JOBS.items():
-            plan = planned(*job, total=total, partitions=count)
+            plan = planned(*job, total=total, partitions=partitions)
             tasks = plan.tasks / plan.passes
-            reading = total / WORKERS / bytes_a_second[name]
-            overhead = 2 * many["ms_per_partition"] / 1e3 * count / WORKERS  # measured on two workers
-            rows[f"{name}, partitions of {word}"] = {
-                "partitions": count,
-                "hours": plan.passes * (reading + overhead + TASK_SECONDS * tasks) / 3600,
-                "tasks_a_reading": tasks,
+            passes = 1 if name == "elc" else large[name]["passes"]
+            bytes_a_second = 8e9 / elc if name == "elc" else 1.6e9 / loops[f"{name}, 1 worker"]["reading_seconds"]
+            reading = total / WORKERS / bytes_a_second
+            scheduling = scheduler["scheduler_cpu_ms_per_task"] * tasks / 1e3
+            rows[f"{name}, {terabytes:,} TB"] = {
+                "hours": passes * max(reading, scheduling) / 3600,
+                "passes": passes,
                 "reading_s": reading,
-                "overhead_s": overhead,
-                "scheduler_s": TASK_SECONDS * tasks,
-                "metadata_MiB": many["metadata_MiB"] * count / many["partitions"],
-                "opening_seconds": many["opening_seconds"] * count / many["partitions"],
-                "source_MiB": many["source_MiB"] * count / many["partitions"],
+                "scheduler_s": scheduling,
+                "tasks_a_reading": tasks,
+                "partitions": partitions,
+                "task_GB": total / tasks / 1e9,
+                "metadata_MiB": many["metadata_MiB"] * partitions / many["partitions"],
+                "opening_seconds": many["opening_seconds"] * partitions / many["partitions"],
+                "source_MiB": many["source_MiB"] * partitions / many["partitions"],
+                "store_GB_a_second": WORKERS * bytes_a_second / 1e9,
             }
     report(
         "estimate",
-        f"{TERABYTES} TB of dense float32 on {WORKERS:,} workers of one core, reckoned from `partitions` and tables of "
-        "one worker, for a store that is read as fast as a warm disk. What breaks first in partitions of 64 MB are "
-        "the root metadata: whoever opens the store reads and holds a list of 1.6 million objects, and every worker "
-        "gets the offsets of all partitions in every reading. So `mlfs convert` makes at most 100 000 partitions. "
-        f"However large the data, a reading has at most {MAX_RUNS:,} tasks, or {RUNS_PER_SLOT} for each worker where "
-        "that is more, and a seventh as many that merge, as planned",
+        f"dense float32 on {WORKERS:,} workers of one core, reckoned from the tables workers, iterative/workers, "
+        "iterative/large (passes), partitions and scheduler, for a store that delivers as fast as a warm disk to every "
+        "worker. A pass takes what its workers or the scheduler take, whichever is more",
         rows,
     )
 

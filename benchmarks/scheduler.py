@@ -1,14 +1,14 @@
 """A scheduler with a thousand workers whose tasks sleep: the real graph of a pass and real messages, without data.
 
-    python benchmarks/scheduler.py                          # 100, 300 and 1 000 workers; some minutes
-    python benchmarks/scheduler.py --workers 1000 --partitions 100000 --seconds 4
+    python benchmarks/scheduler.py                      # 100, 300 and 1 000 workers; some minutes
+    python benchmarks/scheduler.py --workers 1000       # these alone; the others' figures stay
 
 The scheduler is a process of its own. Workers are real ones of Dask with a TCP connection each, many in a process, so
 that a thousand fit one machine; a task that reads partitions delivers its result so many seconds later, and no thread
-waits for that. What is told of a pass: its seconds beside
-those that the tasks sleep, the CPU seconds of the scheduler for each task, what of its time it was busy, its memory,
-and the CPU seconds of the client. With two cores the workers take the scheduler's place on them, so that the seconds of
-a pass are upper limits; the scheduler's CPU seconds are its own. Results are written to
+waits for that. What is told of a pass: its seconds beside those that the tasks sleep, the CPU seconds of the scheduler
+for each task, and for each task beside what it takes in as many seconds without a pass (heartbeats), what of its time
+it was busy, its memory, and the CPU seconds of the client. With two cores the workers take the scheduler's place on
+them, so that the seconds of a pass are upper limits; the scheduler's CPU seconds are its own. Results are written to
 benchmarks/results/scheduler.json.
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -39,7 +40,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Block, Profile, RowSource
 
 TERABYTE = 10**12
-WORKERS_OF_A_PROCESS = 250
+WORKERS_OF_A_PROCESS, IDLE_SECONDS = 250, 20
 # What a worker does many times a second by itself would fill the process that a quarter of a thousand of them share.
 QUIET = {
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
@@ -167,6 +168,8 @@ def measure(count: int, source: SleepingRows, numbers: int, parameters: int, sec
                 (found,), record = run_reading(source, [Nothing(numbers, parameters)], resources)
                 took = time.perf_counter() - began
                 after, mine_after = client.run_on_scheduler(usage), usage()
+                time.sleep(IDLE_SECONDS)
+                rest = client.run_on_scheduler(usage)["cpu"] - after["cpu"]
                 cpu = after["cpu"] - before["cpu"]
                 return {
                     "workers": count,
@@ -178,7 +181,9 @@ def measure(count: int, source: SleepingRows, numbers: int, parameters: int, sec
                     "sleeping_s": seconds,
                     "scheduler_cpu_s": cpu,
                     "scheduler_cpu_ms_per_task": 1e3 * cpu / record.tasks,
+                    "scheduler_cpu_ms_per_task_beside_idle": 1e3 * (cpu - rest * took / IDLE_SECONDS) / record.tasks,
                     "scheduler_busy_share": cpu / took,
+                    "scheduler_idle_share": rest / IDLE_SECONDS,
                     "scheduler_MiB": after["MiB"],
                     "client_cpu_s": mine_after["cpu"] - mine["cpu"],
                 }
@@ -192,8 +197,8 @@ def measure(count: int, source: SleepingRows, numbers: int, parameters: int, sec
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, nargs="+", default=[100, 300, 1000])
-    parser.add_argument("--partitions", type=int, default=100_000)
-    parser.add_argument("--seconds", type=float, default=60.0, help="that all partitions of a worker sleep")
+    parser.add_argument("--partitions", type=int, default=10_000)
+    parser.add_argument("--seconds", type=float, default=20.0, help="that all partitions of a worker sleep")
     parser.add_argument("--state", type=float, default=0.1, help="MB of a partial result")
     parser.add_argument("--parameters", type=float, default=1.0, help="MB of the parameters of a pass")
     parser.add_argument("--terabytes", type=int, default=100)
@@ -203,7 +208,8 @@ def main() -> None:
         file, count, first = options.serve
         asyncio.run(serve(file, int(count), int(first)))
         return
-    rows = {}
+    known = RESULTS / "scheduler.json"
+    rows = json.loads(known.read_text())["rows"] if known.exists() else {}
     for count in options.workers:
         each = options.seconds * count / options.partitions
         total = options.terabytes * TERABYTE
