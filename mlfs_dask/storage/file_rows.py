@@ -289,6 +289,7 @@ def open_rows(
         parts,
         counts,
         minus_one,
+        BLOCK_BYTES,
         n_categories=categories,
         residence="storage" if path else "process",
         digest=f"changed-{digest_of({'files': facts, 'reading': reading})}" if known else None,
