@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Literal
+from uuid import uuid4
 
 import dask.array as da
 import numpy as np
@@ -53,7 +54,9 @@ def lazy_matrix(
     dtype, width, is_sparse = profile.dtype, profile.d, profile.sparse
     if which == "Y":
         dtype, width, is_sparse = np.dtype(np.float64 if profile.numeric else np.int8), profile.q, sparse_labels
-    name = f"mlfs-{which}-{tokenize(rows.digest, rows.place, rows.row_offsets, profile.d)}"
+    # Nothing says that rows without a digest are the same as others: their blocks must not take these others' place.
+    identity = uuid4().hex if rows.digest is None else tokenize(rows.digest, rows.place, rows.row_offsets, profile.d)
+    name = f"mlfs-{which}-{identity}"
     empty = np.empty(0, dtype), np.empty(0, np.int32), np.zeros(1, np.int64)
     meta = _gcxs(*empty, (0, 0)) if is_sparse else np.empty((0, 0), dtype)
     # Every task has the rows from one key: a mask of chosen rows is sent once.

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
@@ -429,3 +430,13 @@ def test_keys_that_no_label_has_are_an_error(run: Any, tmp_path: Path) -> None:
     failed = run(*said)
     assert failed.exit_code == 2
     assert "--label-key NAME" in failed.stderr
+
+
+def test_parts_of_a_file_whose_version_is_unknown_are_told_apart(tmp_path: Path) -> None:
+    """As of a server that tells neither a tag nor a date."""
+    whole = mlfs_dask.open_dataset(h5ad(tmp_path, "dense"))
+    object.__setattr__(whole.rows, "digest", None)
+    parts = [whole.subset(features=names) for names in (NAMES[:2], NAMES[2:4])]
+    found = dask.compute(*(part.X for part in parts), scheduler="threads")
+    X, _ = problem()
+    np.testing.assert_array_equal(np.concatenate(found, axis=1), X[:, :4])
