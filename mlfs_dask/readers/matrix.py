@@ -378,12 +378,13 @@ class CsrRows:
         ends = [np.asarray(indptr[at : at + 1]).astype(np.int64) for at in (0, length - 1) if at >= 0]
         counts = [int(end[0]) for end in ends] + [int(indices.shape[0])]
         if length != shape[0] + 1 or counts != [0, self.count, self.count]:
+            _close(indptr)
             last = int(ends[-1][0]) if ends else None
             raise _apart(length, last, int(indices.shape[0]), self.count, shape[0], file)
         self._data, self._indices = map(_by_chunks, (data, indices))
         self.stored_bytes = self.count * (int(data.dtype.itemsize) + int(indices.dtype.itemsize))
         self.held_bytes = 8 * min(shape[0] + 1, _OFFSETS)
-        self.held_bytes += sum(getattr(each, "held_bytes", 0) for each in (self._data, self._indices))
+        self.held_bytes += sum(getattr(each, "held_bytes", 0) for each in (self._data, self._indices, indptr))
 
     def _offsets_of(self, start: int, stop: int) -> NDArray[np.int64]:
         """Return the offsets of rows start to stop, stop included.
@@ -426,8 +427,8 @@ class CsrRows:
         )
 
     def close(self) -> None:
-        _close(self._data)
-        _close(self._indices)
+        for array in (self._data, self._indices, self._indptr):
+            _close(array)
 
 
 def _reach(indptr: NDArray[np.int64], start: int, max_bytes: int) -> int:
