@@ -245,17 +245,16 @@ def reads(folder: Path) -> None:
         times.append(time.perf_counter() - started)
     rows["dd of the shards, cold"] = {"seconds": min(times)}
     for label, (method, parameters) in methods.items():
-        code = selecting(store, method, warm=False, **parameters)
-        row = rows[f"{label}, cold"] = in_process(code, before=partial(drop_pages, store), repeats=2)
+        row = rows[f"{label}, cold"] = in_process(selecting(store, method, cold=True, **parameters), repeats=2)
         row["ratio"] = row["seconds"] / min(times)
     report(
         "reads", "2 000 000 x 1 000 float32 (8 GB), 100 labels; one process, two threads, from opening to scores", rows
     )
 
 
-def selecting(store: Path, method: str, *, warm: bool = True, **parameters: Any) -> str:
+def selecting(store: Path, method: str, *, cold: bool = False, **parameters: Any) -> str:
     """Code for `in_process`: a selection from opening to scores."""
-    return f"from peers import select; facts = select({str(store)!r}, {method!r}, {parameters!r}, warm={warm})"
+    return f"from peers import select; facts = select({str(store)!r}, {method!r}, {parameters!r}, cold={cold})"
 
 
 def unknown(folder: Path) -> None:

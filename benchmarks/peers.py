@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measuring import drop_pages
 
 
 def from_counts(n: int, joint: np.ndarray, ones: np.ndarray, positives: np.ndarray) -> np.ndarray:
@@ -96,13 +97,14 @@ def tensorstore_sum(store: str) -> dict[str, Any]:
     return {**_since(begun), "total": total}
 
 
-def select(store: str, method: str, parameters: dict[str, Any], *, warm: bool = True) -> dict[str, Any]:
-    """A selection in this process; if `warm`, after one that loads all that it needs."""
+def select(store: str, method: str, parameters: dict[str, Any], *, cold: bool = False) -> dict[str, Any]:
+    """A selection in this process, after one that loads all that it needs; if `cold`, with no page of the store cached."""
     from mlfs_dask.selection.estimator import get_estimator
     from mlfs_dask.storage.opening import open_dataset
 
-    if warm:
-        get_estimator(method)(10, **parameters).fit(open_dataset(store))
+    get_estimator(method)(10, **parameters).fit(open_dataset(store))
+    if cold:
+        drop_pages(Path(store))
     begun = time.perf_counter(), time.process_time()
     get_estimator(method)(10, **parameters).fit(open_dataset(store))
     return _since(begun)

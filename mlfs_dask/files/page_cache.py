@@ -1,4 +1,4 @@
-"""Parts of files mapped from the system's page cache, so that nothing is copied.
+"""Files and the system's page cache: what is in it is mapped, so that nothing is copied, and what is not is read ahead.
 
 A file that is cut short under a map, or a disk that fails, would end the process by SIGBUS: the handler here puts a
 page of zeros in the place of the missing one, and `is_cut` tells of it. Without a user of the array its pages are
@@ -7,6 +7,7 @@ released, so that they count as memory of the process no longer than a buffer wo
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -76,6 +77,19 @@ def _handle_faults() -> None:
     _libc.sigaction(signal.SIGBUS, ctypes.byref(_ours), ctypes.byref(found))
     if found.handler != _ours.handler:
         _before = found
+
+
+def request_pages(descriptor: int) -> bool:
+    """Have the system read a file ahead, unless its beginning is in the page cache; return True if it is not."""
+    if sys.platform != "linux":
+        return False
+    try:
+        os.preadv(descriptor, [bytearray(1)], 0, os.RWF_NOWAIT)
+        return False
+    except OSError:  # also of a file system that cannot tell
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+        return True
 
 
 def map_cached(descriptor: int, offset: int, size: int) -> NDArray[np.uint8] | None:

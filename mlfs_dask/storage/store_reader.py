@@ -3,8 +3,9 @@
 A run of partitions is read block by block into two buffers that are filled in turn: while the kernels work on one,
 a thread of its own fills the other. Shards are read at the offsets their index gives: uncompressed ones of a local
 store straight into the buffer, those of a remote one by requests for neighbouring chunks that come some time later
-(`read_ahead`). An uncompressed chunk of a dense local X that lies in the page cache takes the place of a buffer
-(`files.page_cache`), for as long: mapped pages count against a worker's limit. Nothing is kept between runs.
+(`read_ahead`). Of a shard of a local store the system is told as it is opened, unless it lies in the page cache: then
+an uncompressed chunk of a dense X takes the place of a buffer (`files.page_cache`), for as long: mapped pages count
+against a worker's limit. Nothing is kept between runs.
 
 What a store declares is checked before anything is allocated for it, and a chunk is unpacked into a buffer of the size
 that it has to have, never into whatever its compressed bytes say (as zarr-python does). No kernel sees what was not
@@ -38,7 +39,7 @@ from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, 
 from mlfs_dask.files.access import access_error, fault_of
 from mlfs_dask.files.chunk_codecs import decode
 from mlfs_dask.files.object_store import ROOT_KEY, LocalFile, LocalObjects, is_url, local_path, open_objects
-from mlfs_dask.files.page_cache import is_cut, map_cached
+from mlfs_dask.files.page_cache import is_cut, map_cached, request_pages
 from mlfs_dask.redaction import redact
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.rows.covariates import RowColumn
@@ -187,6 +188,7 @@ class ArrayReader:
         self.layout = layout
         self._objects = open_objects(location.path, location.options)
         self._file: tuple[int, LocalFile] | None = None  # shard number, and its file
+        self._coming = False  # whether its pages are on their way from the disk
         self._index: NDArray[np.uint64] = np.empty((0, 2), np.uint64)
         self._chunk: NDArray[np.uint8] | None = None
         self._stored: NDArray[np.uint8] | None = None
@@ -259,7 +261,7 @@ class ArrayReader:
             self._open(shard)
             place = self._place(self._index, shard, chunk)
             assert self._file is not None
-            if place is None or place[0] % layout.itemsize:
+            if place is None or self._coming or place[0] % layout.itemsize:
                 return None
             content = map_cached(self._file[1].descriptor, place[0], place[1] + layout.checksum_bytes)
             if content is None:
@@ -320,6 +322,7 @@ class ArrayReader:
         assert isinstance(self._objects, LocalObjects)
         file = self._objects.open(self.layout.shard_key(shard))
         self._file = (shard, file)
+        self._coming = request_pages(file.descriptor)
         self._index = self._parse_index(shard, file.read_end(self.layout.index_bytes))
 
     def _read_at(self, offset: int, out: NDArray[np.uint8]) -> None:

@@ -174,9 +174,10 @@ def test_every_chunk_is_read_once(store: Store, monkeypatch: pytest.MonkeyPatch,
     offsets = []
     plain = os.preadv
 
-    def preadv(descriptor: int, buffers: Any, offset: int) -> int:
-        offsets.append((Path(f"/proc/self/fd/{descriptor}").readlink(), offset))
-        return plain(descriptor, buffers, offset)
+    def preadv(descriptor: int, buffers: Any, offset: int, flags: int = 0) -> int:
+        if not flags:  # which look whether a byte is in the page cache
+            offsets.append((Path(f"/proc/self/fd/{descriptor}").readlink(), offset))
+        return plain(descriptor, buffers, offset, flags)
 
     monkeypatch.setattr(os, "preadv", preadv)
     found_X, found_Y = collect(rows)
@@ -237,6 +238,7 @@ def test_cached_chunks_are_mapped(
 ) -> None:
     place, rows, X = mapped_rows(store, monkeypatch, compressor=compressor, checksums=checksums)
     local = rows.location.local is not None
+    monkeypatch.setattr(os, "posix_fadvise", lambda *_: pytest.fail("what is cached is read ahead"))
     blocks = [(is_mapped(block.X), block.X.copy()) for block in rows.stream(0, rows.profile.partitions)]
     np.testing.assert_array_equal(np.concatenate([values for _, values in blocks]), X)
     assert {mapped for mapped, _ in blocks} == {local and compressor == "none"}
@@ -252,7 +254,7 @@ def test_cached_chunks_are_mapped(
 @pytest.mark.parametrize("store", ["local"], indirect=True)
 def test_chunks_that_are_not_cached_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor are those that do not begin where a value may."""
-    _, rows, X = mapped_rows(store, monkeypatch)
+    place, rows, X = mapped_rows(store, monkeypatch)
     wide = dataclasses.replace(rows.X.dense, data_type="float64", shape=(60, 6))  # chunks end with 4 bytes
     assert ArrayReader(rows.location, wide).mapped(wide.chunk_rows, wide.chunk_rows + 1) is None
     plain = os.preadv
@@ -262,8 +264,14 @@ def test_chunks_that_are_not_cached_are_read(store: Store, monkeypatch: pytest.M
             raise BlockingIOError
         return plain(descriptor, buffers, offset)
 
+    requested = []
     monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr(
+        os, "posix_fadvise", lambda descriptor, *how: requested.append((os.fstat(descriptor).st_ino, *how))
+    )
     assert not any(is_mapped(block.X) for block in rows.stream(0, 2))
+    shards = [(os.stat(place / f"X/c/{i}/0").st_ino, 0, 0, os.POSIX_FADV_WILLNEED) for i in range(2)]
+    assert [each for each in requested if each in shards] == shards, "each is read ahead once, as it is opened"
     np.testing.assert_array_equal(collect(rows)[0], X)
 
 
