@@ -98,7 +98,7 @@ def tensorstore_sum(store: str) -> dict[str, Any]:
 
 
 def select(store: str, method: str, parameters: dict[str, Any], *, cold: bool = False) -> dict[str, Any]:
-    """A selection in this process, after one that loads all that it needs; if `cold`, with no page of the store cached."""
+    """A selection in this process, after one that loads all that it needs; if `cold`, without pages of the store."""
     from mlfs_dask.selection.estimator import get_estimator
     from mlfs_dask.storage.opening import open_dataset
 
