@@ -139,8 +139,8 @@ def test_progress_of_threads_reaches_whoever_called_the_pass():
         assert list(pool.map(work, (100, 40))) == [(100, 10), (40, 4)]
 
 
-@pytest.mark.parametrize("tight", [False, True])
-def test_threads_hold_as_many_states_as_planned(tight):
+@pytest.mark.parametrize(("size", "tight", "held"), [(10, False, 5), (10, True, 3), (100, False, 3)])
+def test_threads_hold_as_many_states_as_planned(size, tight, held):
     alive, most = 0, 0
 
     class Counted:
@@ -156,7 +156,7 @@ def test_threads_hold_as_many_states_as_planned(tight):
             alive -= 1
 
     class Large(ColumnSums):
-        state_bytes = 100 * 2**20
+        state_bytes = size * 2**20
         result_bytes = 0
 
         def scratch_bytes(self, profile):
@@ -180,8 +180,8 @@ def test_threads_hold_as_many_states_as_planned(tight):
     resources = Resources(1, 3, limit, 2**40)
     plan = plan_statistics(source, [Large(4, 3)], resources)
     run_reading(source, [Large(4, 3)], resources)
-    assert plan.peak_worker_bytes == PROCESS_BYTES + (3 if tight else 5) * Large.state_bytes
-    assert 3 <= most <= (3 if tight else 5)
+    assert plan.peak_worker_bytes == PROCESS_BYTES + held * Large.state_bytes
+    assert 3 <= most <= held
 
 
 @pytest.mark.parametrize("fan_in", [2, 8])
