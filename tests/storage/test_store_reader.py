@@ -270,7 +270,7 @@ def test_chunks_that_are_not_cached_are_read(store: Store, monkeypatch: pytest.M
         os, "posix_fadvise", lambda descriptor, *how: requested.append((os.fstat(descriptor).st_ino, *how))
     )
     assert not any(is_mapped(block.X) for block in rows.stream(0, 2))
-    shards = [(os.stat(place / f"X/c/{i}/0").st_ino, 0, 0, os.POSIX_FADV_WILLNEED) for i in range(2)]
+    shards = [((place / f"X/c/{i}/0").stat().st_ino, 0, 0, os.POSIX_FADV_WILLNEED) for i in range(2)]
     assert [each for each in requested if each in shards] == shards, "each is read ahead once, as it is opened"
     np.testing.assert_array_equal(collect(rows)[0], X)
 
