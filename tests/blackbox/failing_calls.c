@@ -29,7 +29,8 @@ static char failed[2 * PATH_MAX];
 static int failed_errno;
 
 /* Count calls below `path` from now on. The n-th fails with the error of its kind; kinds whose error is 0 are not
-   counted. With `persist`, those after it fail as well. */
+   counted. With `persist`, those after it fail as well. With n < 0, none fails: each is a line written to descriptor
+   -n. */
 void arm(const char *path, long n, const int *error_of, int persist)
 {
     failing = 0;
@@ -62,6 +63,10 @@ static int fails(enum kind kind, const char *name, const char *path)
 {
     if (errors[kind] == 0 || strncmp(path, folder, folder_length) || strchr("/", path[folder_length]) == NULL)
         return 0;
+    if (failing < 0) {
+        dprintf((int)-failing, "%s(%s)\n", name, path + folder_length);
+        return 0;
+    }
     long number = __atomic_add_fetch(&calls, 1, __ATOMIC_SEQ_CST);
     if (lasting ? number < failing : number != failing)
         return 0;
