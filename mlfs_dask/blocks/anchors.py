@@ -191,7 +191,8 @@ class Anchors:
     @property
     def nbytes(self) -> int:
         """Bytes of the anchors in a process, including the copies for the kernels."""
-        return anchor_bytes(*self.centres.shape) + 8 * self.combined * self.count**2
+        d: int = self.centres.shape[1]
+        return 16 * (self.count + 1) * d + 8 * self.combined * self.count**2
 
     def scratch_bytes(self, profile: Profile) -> int:
         """Return the bytes that `weigh` allocates for a group of rows."""
@@ -333,11 +334,6 @@ def _single_rounding(d: int, square: float) -> Array:
     """
     unit, least = np.finfo(np.float32).eps / 2, np.finfo(np.float32).tiny
     return np.array([2 * unit * (min(d, 8 * np.sqrt(d)) + 4) * np.sqrt(square), 2 * unit * square + 2 * d * least])
-
-
-def anchor_bytes(m: int, d: int) -> int:
-    """Return the bytes of m `Anchors` of d features."""
-    return 16 * m * d + 16 * d
 
 
 def weights_to_csr(indices: NDArray[np.int32], weights: Array, m: int) -> sp.csr_array:

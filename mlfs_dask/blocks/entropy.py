@@ -27,8 +27,7 @@ def count_log_count(counts: NDArray[Any]) -> Array:
     [0.0, 0.0]
     """
     if counts.dtype.kind in "iu" and counts.max(initial=0) < LOOKED_UP:
-        found: Array = _logs_of_counts().take(counts)
-        return found
+        return _logs_of_counts().take(counts)
     return _count_log_count(counts)
 
 

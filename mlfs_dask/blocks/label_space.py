@@ -153,5 +153,4 @@ def label_correlations(A: Array, label_m2: Array, n: int | float) -> Array:
     deviation = np.sqrt(n * label_m2)  # n times the population standard deviation of y
     factor = np.zeros_like(deviation)
     np.divide(1.0, deviation, out=factor, where=deviation > 0)
-    result: Array = A * factor[:, np.newaxis]
-    return result
+    return A * factor[:, np.newaxis]

@@ -324,8 +324,7 @@ def cluster_error(clusters: ClusterSums, slope: Array, spread: Array) -> Array:
     """Return the standard error (CR1) of a slope, of a regression on what has the sum of squares `spread`."""
     G = clusters.clusters
     residual = clusters.squares - slope * (2 * clusters.cross - slope * clusters.scatter)
-    error: Array = np.sqrt(np.maximum(residual, 0.0) * (G / (G - 1))) / spread
-    return error
+    return np.sqrt(np.maximum(residual, 0.0) * (G / (G - 1))) / spread
 
 
 def _cluster_tests(sums: Sums, clusters: ClusterSums, effect: Array, spread: Array) -> PairTests:

@@ -90,23 +90,6 @@ def face_splitting_product(A: sp.csr_array, B: sp.csr_array) -> sp.csr_array:
     return sp.csr_array((np.ones(len(columns), np.int8), columns.astype(np.int32), ptr.astype(np.int32)), shape=shape)
 
 
-def paired_columns(partners: sp.csr_array, labels: sp.csr_array) -> sp.csr_array:
-    """Return indicators of labels, of partners' codes, and of their combinations.
-
-    Parameters
-    ----------
-    partners : csr_array, shape (rows, m)
-        Indicators of the partners' codes.
-    labels : csr_array, shape (rows, q)
-        Indicators of the labels; q = 0 without labels.
-
-    Returns
-    -------
-    csr_array of int8, shape (rows, q + m + m q)
-    """
-    return sp.hstack([labels, partners, face_splitting_product(partners, labels)], format="csr", dtype=np.int8)
-
-
 def row_runs(entries: NDArray[np.integer[Any]], max_entries: int) -> Iterator[slice]:
     """Yield runs of rows with at most `max_entries` entries in total, unless a single row has more.
 

@@ -39,8 +39,7 @@ def label_set_classes(Y: sp.csr_array, min_rows: int) -> NDArray[np.int64]:
     _, sets, counts = np.unique(Y.toarray(), axis=0, return_inverse=True, return_counts=True)
     is_frequent = counts >= min_rows
     numbers = np.where(is_frequent, np.cumsum(is_frequent) - 1, -1)
-    classes: NDArray[np.int64] = numbers[sets.ravel()]
-    return classes
+    return numbers[sets.ravel()]
 
 
 def relief_scores(

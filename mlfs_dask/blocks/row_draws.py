@@ -50,8 +50,7 @@ def mix_bits(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Mix bits one-to-one, so that every output bit depends on all bits of x (last step of SplitMix64)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    result: NDArray[np.uint64] = x ^ (x >> np.uint64(31))
-    return result
+    return x ^ (x >> np.uint64(31))
 
 
 def shuffled_places(start: int, rows: int, m: int, key: int) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +51,6 @@ class Candidate:
     def is_learnt(self) -> bool:
         """True if a method is fitted to each training part."""
         return self.finished is None and self.earlier is None and self.method not in (RANDOM, ALL)
-
-    def with_default(self, name: str, value: Any) -> Candidate:
-        """Return the candidate with a parameter of its method, where that is learnt here and was not given another
-        value.
-        """
-        if not self.is_learnt:
-            return self
-        return replace(self, params={name: value, **self.params})
 
     def to_record(self) -> dict[str, Any]:
         """Return the entry of `eval.json`."""

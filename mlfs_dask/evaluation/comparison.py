@@ -159,7 +159,9 @@ def compare(
     fits = pd.concat([evaluation.fits for evaluation in loaded], ignore_index=True)
     present = list(dict.fromkeys(results["run"]))
     for run in [*(runs or ()), *([control] if control is not None else ())]:
-        _require_known(run, present if runs is None or run in runs else runs)
+        known = present if runs is None or run in runs else runs
+        if run not in known:
+            raise UsageError(f"no run {run!r} here. {closest(run, known)}")
     order = list(dict.fromkeys(runs)) if runs is not None else present
     results = results[results["run"].isin(order)]
     methods = dict(zip(results["run"], results["method"], strict=True))
@@ -255,11 +257,6 @@ def _datasets(evaluation: Evaluation) -> list[str]:
 
 def _store_facts(evaluation: Evaluation) -> dict[str, Any]:
     return {name: evaluation.record["store"].get(name) for name in ("digest", "n", "d", "q")}
-
-
-def _require_known(run: str, known: Sequence[str]) -> None:
-    if run not in known:
-        raise UsageError(f"no run {run!r} here. {closest(run, known)}")
 
 
 def _require_compatible(loaded: Iterable[Evaluation]) -> None:

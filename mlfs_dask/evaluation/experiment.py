@@ -202,7 +202,10 @@ class Experiment:
         self._settings = settings = make_settings(protocol, options, earlier, numeric=table.numeric)
         require_suitable(settings, numeric=table.numeric)
         if settings.missing != "error":
-            self._candidates = [candidate.with_default("missing", settings.missing) for candidate in self._candidates]
+            self._candidates = [
+                replace(each, params={"missing": settings.missing, **each.params}) if each.is_learnt else each
+                for each in self._candidates
+            ]
         self._protocol = protocol
         self._partial_results: PartialResults | None = None
         self._started = time.perf_counter()
@@ -610,17 +613,15 @@ class Experiment:
             return [self._grid.largest]
         return [point.k for point in self._grid.points]
 
-    def _points(self, candidate: Candidate) -> tuple[GridPoint, ...]:
-        return (GridPoint(self._table.d, 1.0),) if candidate.method == ALL else self._grid.points
-
     def _chosen(self, task: _Task) -> list[tuple[list[int], NDArray[np.int64]]]:
         """Return numbers of features to score, with the columns of the largest of them."""
         learnt = {int(k): np.array(ranking, np.int64) for k, ranking in task.facts["rankings"].items()}
         if task.candidate.method == ALL:
             learnt = {self._table.d: np.arange(self._table.d)}
+        points = (GridPoint(self._table.d, 1.0),) if task.candidate.method == ALL else self._grid.points
         chosen, low = [], 0
         for high, columns in sorted(learnt.items()):
-            ks = [point.k for point in self._points(task.candidate) if low < point.k <= high]
+            ks = [point.k for point in points if low < point.k <= high]
             low = high
             if ks:  # else an earlier evaluation had learnt for it
                 chosen.append((ks, columns[: ks[-1]]))

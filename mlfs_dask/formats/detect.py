@@ -75,7 +75,9 @@ def open_resolved(sources: Sequence[str], paths: Sequence[str], known: Format, s
         return concatenate([open_transposed(path, spec, known.open) for path in paths])
     if known.is_matrix is not None and (pair := _as_pair(paths, known, spec)):
         return known.open(pair, spec)
-    spec = replace(spec, folder=_common_folder(sources))
+    # The folder that the user named, if any; names of folders in it may be columns.
+    named = len(sources) == 1 and Path(sources[0]).is_dir()
+    spec = replace(spec, folder=str(Path(sources[0])) if named else "")
     readers, empty = [], None
     for path in paths:
         try:
@@ -87,11 +89,6 @@ def open_resolved(sources: Sequence[str], paths: Sequence[str], known: Format, s
     if empty is not None and not readers:
         raise empty
     return concatenate(readers)
-
-
-def _common_folder(sources: Sequence[str]) -> str:
-    """Return the folder that the user named, if any; names of folders in it may be columns."""
-    return str(Path(sources[0])) if len(sources) == 1 and Path(sources[0]).is_dir() else ""
 
 
 def is_named_as_file(path: str | Path) -> bool:

@@ -332,17 +332,13 @@ def _two_dimensions(shape: tuple[int, ...], path: str, what: str) -> tuple[int, 
 def _dense_rows(file: BinaryIO, layout: _Layout, *, path: str, what: str) -> Rows:
     """Return the rows of an uncompressed array in an open file."""
     shape = _two_dimensions(layout.shape, path, what)
-    _check_length(file, layout, path)
+    missing = layout.offset + layout.bytes - file.seek(0, 2)
+    if missing > 0:
+        raise damaged(f"the file is cut off: {missing:,} bytes of an array are missing", path, value=layout.shape)
     flat = FileArray(file, layout.offset, layout.dtype, shape[0] * shape[1], file=path)
     if not layout.fortran:
         return flat_rows(flat, shape)
     return fortran_rows(flat, shape, flat.dtype, enterable=True)
-
-
-def _check_length(file: BinaryIO, layout: _Layout, path: str) -> None:
-    missing = layout.offset + layout.bytes - file.seek(0, 2)
-    if missing > 0:
-        raise damaged(f"the file is cut off: {missing:,} bytes of an array are missing", path, value=layout.shape)
 
 
 FORMATS = (

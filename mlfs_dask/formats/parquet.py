@@ -431,7 +431,9 @@ class _ParquetFile:
         most = max(1, _CHUNKS // max(1, len(columns)))
         for run in self._runs(range(len(self.rows)) if row_groups is None else row_groups, batch_size, most):
             rows = sum(self.rows[group] for group in run)
-            if self._unpacks(rows, run[0], indices):
+            unpacked = self._unpacked_bytes(rows, indices)
+            # Whichever takes less memory: unpacking the rows, or streaming their first row group.
+            if unpacked is not None and unpacked <= sum(self.bytes_needed(run[0], indices)):
                 # Arrow's own threads unpack columns side by side, and reuse each other's memory; of few rows they
                 # scatter what each column takes beside its values over the heaps of all threads.
                 table = self._file.read_row_groups(run, columns=list(columns), use_threads=rows >= _THREADED_ROWS)
@@ -451,11 +453,6 @@ class _ParquetFile:
             rows += self.rows[group]
         if run:
             yield run
-
-    def _unpacks(self, rows: int, group: int, columns: Sequence[int]) -> bool:
-        """Return True if unpacking a number of rows takes less memory than streaming their first row group."""
-        unpacked = self._unpacked_bytes(rows, columns)
-        return unpacked is not None and unpacked <= sum(self.bytes_needed(group, columns))
 
     def _unpacked_bytes(self, rows: int, columns: Sequence[int]) -> int | None:
         """Return the bytes of so many rows as Arrow has them; None where there are texts, whose lengths nothing

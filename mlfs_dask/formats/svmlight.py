@@ -70,7 +70,8 @@ def open_svmlight(path: str, spec: FileSpec) -> IndexedTextReader:
     )
     if base == "auto":
         reader.feature_base = 0
-        if not _has_feature_zero(reader):
+        batches = reader.read(Part(0, 0, None), batch_bytes=BATCH_BYTES)
+        if not any(batch.X.shape[1] and batch.X[:, [0]].nnz for batch in batches):
             reader.feature_base = 1
     return reader.found_classes(labels.values) if labels.classes else reader
 
@@ -82,12 +83,6 @@ def _width(spec: FileSpec, key: str) -> int | None:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise UsageError(f"{key} must be a positive whole number, not {text!r}")
     return int(text)
-
-
-def _has_feature_zero(reader: IndexedTextReader) -> bool:
-    return any(
-        batch.X.shape[1] and batch.X[:, [0]].nnz for batch in reader.read(Part(0, 0, None), batch_bytes=BATCH_BYTES)
-    )
 
 
 def _is_number(text: str) -> bool:

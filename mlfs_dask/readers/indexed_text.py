@@ -181,7 +181,8 @@ class IndexedTextReader(TextReader):
                 Y.data[:] = 1
             Y.has_canonical_format = True
         else:
-            Y = self._labels_of_classes(classes[:rows])
+            assert self.classes is not None
+            Y = self.classes.labels(self.classes.codes_of_numbers(classes[:rows]))
         self._check(block, report)
         row_starts[rows] = report[tokens.POSITION]
         return _Rows(X, Y, row_starts, classes[:rows])
@@ -214,10 +215,6 @@ class IndexedTextReader(TextReader):
         texts = map(text_of_number, found)
         column = ClassColumn.of(CLASS, texts, None, values, file=self.path)
         return reader.with_classes({CLASS: column})
-
-    def _labels_of_classes(self, classes: NDArray[np.float64]) -> csr_array:
-        assert self.classes is not None
-        return self.classes.labels(self.classes.codes_of_numbers(classes))
 
     def _check_widths(
         self,

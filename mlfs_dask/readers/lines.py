@@ -48,14 +48,6 @@ def split_lines(source: SourceFile, first: int, part_bytes: int) -> list[Part]:
     return parts_at([first + (source.size - first) * i // count for i in range(count)], None)
 
 
-def block_bytes_for(batch_bytes: int) -> int:
-    """Return the bytes of text to parse at a time, such that the numbers in it take at most about `batch_bytes`.
-
-    The densest text, `0,0,0`, makes 8 bytes of every 2; beyond 8 MiB a larger block gains no speed.
-    """
-    return min(max(batch_bytes // 4, 1 << 14), 1 << 23)
-
-
 def line_blocks(source: SourceFile, start: int, stop: int | None, *, block_bytes: int) -> Iterator[LineBlock]:
     """Yield lines whose first byte lies in [start, stop), in blocks of about `block_bytes`.
 

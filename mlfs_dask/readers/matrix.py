@@ -129,7 +129,9 @@ def check_dataset(dataset: Any, *, file: str) -> Any:
     chunks = _declared_chunks(dataset)
     if min(chunks, default=1) < 1:
         raise damaged(f"{dataset.name} has chunks without entries", file, value=tuple(chunks))
-    if any(getattr(codec, "codec_id", "") == "pickle" for codec in _filters(dataset)):
+    # Of a Zarr array; h5py has no names of HDF5 filters.
+    codecs = (*getattr(dataset, "filters", ()), *getattr(dataset, "compressors", ()))
+    if any(getattr(codec, "codec_id", "") == "pickle" for codec in codecs):
         raise DataError(
             f"{dataset.name} holds pickled objects, which are not read because unpickling runs code",
             file=file,
@@ -155,11 +157,6 @@ def check_dataset(dataset: Any, *, file: str) -> Any:
         )
     require_memory(f"{file}: a chunk of {dataset.name}", math.prod(chunks) * int(dataset.dtype.itemsize))
     return dataset
-
-
-def _filters(dataset: Any) -> tuple[Any, ...]:
-    """Return the names of the filters of a Zarr array's chunks; h5py has no names of HDF5 filters."""
-    return (*getattr(dataset, "filters", ()), *getattr(dataset, "compressors", ()))
 
 
 def whole(dataset: Any, *, file: str, rows: slice = slice(None)) -> NDArray[Any]:

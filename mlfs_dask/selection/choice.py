@@ -144,7 +144,11 @@ def choose(
     elif question.prune is not None or question.redundancy is not None:
         choice = _choose_unique(question, readings, chosen, choice)
         if choice.k < k and chosen is None:
-            warnings = [_too_few_warning(choice, k, question)]
+            text = (
+                f"{choice.k:,} of {number_of(len(choice.ranking), 'feature')} are kept, and not {k:,}: the others do "
+                f"not vary, or their correlation with one of these is {question.prune:g} or more ({parameter('prune')})"
+            )
+            warnings = [UserWarning(text)]
     if outcome.resampled_scores is not None:
         resampled = question.method.ranked_by(outcome.resampled_scores)
         choice = replace(choice, stability=rank_stability(resampled, choice.k, varies))
@@ -164,14 +168,6 @@ def _choose_unique(question: Question, readings: Readings, chosen: NDArray[np.bo
         ranking, k = kept_first(ranking, representatives), len(representatives)
     of_chosen = np.isin(clusters["representative"], ranking[:k])
     return replace(choice, ranking=ranking, k=k, clusters=clusters[of_chosen])
-
-
-def _too_few_warning(choice: Choice, k: int, question: Question) -> Warning:
-    """Return the warning that pruning leaves fewer features than requested."""
-    return UserWarning(
-        f"{choice.k:,} of {number_of(len(choice.ranking), 'feature')} are kept, and not {k:,}: the others do not vary, "
-        f"or their correlation with one of these is {question.prune:g} or more ({parameter('prune')})"
-    )
 
 
 def _choose_groups(question: Question, readings: Readings, outcome: Scores, groups: Groups, choice: Choice) -> Choice:

@@ -152,11 +152,6 @@ def is_anndata(X: Any) -> bool:
     return hasattr(X, "obsm") and hasattr(X, "var_names")
 
 
-def anndata_columns(X: Any) -> dict[str, Any]:
-    """Return the columns of `obs` by name for AnnData; empty for other containers."""
-    return {str(name): X.obs[name] for name in X.obs.columns} if is_anndata(X) else {}
-
-
 def feature_column(X: Any) -> Callable[[str], list[Any]] | None:
     """Return a function from a name to a column of `var` for AnnData; None for other containers."""
 

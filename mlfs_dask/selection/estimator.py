@@ -30,8 +30,8 @@ from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.containers import (
-    anndata_columns,
     feature_column,
+    is_anndata,
     is_dask_array,
     is_dataset,
     non_numeric_error,
@@ -375,8 +375,8 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """Attach the columns of AnnData's `obs`, if covariates, strata or clusters name columns."""
         if (self.covariates is None and self.strata is None and self.clusters is None) or rows.source.columns:
             return rows
-        source, obs = rows.source, anndata_columns(container)
-        columns = {name: as_column(name, values, source.profile.n) for name, values in obs.items()}
+        source, obs = rows.source, container.obs if is_anndata(container) else {}
+        columns = {str(name): as_column(str(name), obs[name], source.profile.n) for name in obs}
         return replace(rows, source=RowView(source, columns=columns, feature_names=rows.names.features))
 
     def _set_features(self, d: int, names: Any) -> None:

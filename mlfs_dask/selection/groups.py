@@ -68,18 +68,14 @@ class Groups:
         total = np.bincount(group_of, values, g)
         return np.where(count > 0, total / np.maximum(count, 1) if by == "mean" else total, -np.inf)
 
-    @property
-    def larger_groups(self) -> list[NDArray[np.int64]]:
-        """Features of every group of two or more, whose X'X is needed."""
-        return [members for members in self.members() if len(members) > 1]
-
     def joint_scores(self, grams: Array, sums: LabelMoments) -> Array:
         """Return the scores of the groups: adjusted R² of each label on the group's features, summed over labels.
 
         Parameters
         ----------
         grams : float64 array
-            X'X within `larger_groups` over all rows; and over the rows with known values of each label in `sums.known`.
+            X'X within every group of two or more over all rows; and over the rows with known values of each label in
+            `sums.known`.
         sums : LabelMoments
         """
         terms, scores = sums.terms, np.full(len(self.names), -np.inf)
@@ -95,7 +91,8 @@ class Groups:
             use = labels[terms.varying[labels]]
             if not len(use):
                 continue
-            rows, factor = float(n[use[0], 0]), _inverse_root(m2[use[0]])
+            rows, squares = float(n[use[0], 0]), m2[use[0]]
+            factor: Array = np.divide(1.0, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
             correlations = terms.products[use] * factor / np.sqrt(terms.label_m2[use])  # (labels, d)
             start = 0
             for number, features in enumerate(members):
@@ -192,11 +189,6 @@ def _read_group_file(path: str, names: Names, d: int) -> dict[int, str]:
         if group:
             groups[feature] = group
     return groups
-
-
-def _inverse_root(squares: Array) -> Array:
-    result: Array = np.divide(1.0, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
-    return result
 
 
 def _adjusted_r2(correlations: Array, G: Array, factor: Array, n: float) -> float:

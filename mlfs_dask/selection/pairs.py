@@ -198,7 +198,8 @@ class Pairs:
                 _keep_best(self._best, order_of_best, order, tile.start)
         if len(counts):
             bins = np.flatnonzero(counts)
-            self.adjusted = Adjusted(_upper_ends(bins), counts[bins], control=question.control)
+            upper_ends = ((bins.astype(np.int64) + 1 << _BIN_SHIFT) - 1).view(np.float64)
+            self.adjusted = Adjusted(upper_ends, counts[bins], control=question.control)
         else:
             p_values = p_values[:filled]
             p_values.sort()
@@ -405,10 +406,6 @@ def _bins(p: Array) -> NDArray[np.int64]:
     return np.ascontiguousarray(p, dtype=np.float64).view(np.int64) >> _BIN_SHIFT
 
 
-def _upper_ends(bins: NDArray[np.intp]) -> Array:
-    return ((bins.astype(np.int64) + 1 << _BIN_SHIFT) - 1).view(np.float64)
-
-
 def _keep_best(best: NDArray[np.intp], order_of_best: Array, order: Array, start: int) -> None:
     """Merge a tile into the best features of every label, in place; ties by lower index."""
     label = np.flatnonzero((order < order_of_best[:, -1:]).any(axis=1))
@@ -452,15 +449,14 @@ def run_tests(question: PairQuestion, readings: Readings, features: NDArray[np.i
     gram = [results.pop(1)] if question.given_others else []
     tests = SumTests(source, results, question.test)
     if question.clusters:
-        (sums,) = readings.run(CLUSTERS, cluster_scores(source, tests.unadjusted, tests.adjustment))
-        tests.add_clusters(sums)
+        (tests.clusters,) = readings.run(CLUSTERS, cluster_scores(source, tests.unadjusted, tests.adjustment))
     if question.test == "rank":
         ranks, records = rank_sums(source, readings.resources, RANKS)
         readings.records += records
         tests.add_ranks(ranks)
     if question.test == "logistic" and tests.adjustment is not None:
         shares = tests.unadjusted.terms.positives[:, 0] / np.maximum(tests.sums.n[:, 0], 1)
-        tests.add_logistic(logistic_scores(readings, tests.adjustment.whole, shares, tests.unadjusted.mean))
+        tests.logistic = logistic_scores(readings, tests.adjustment.whole, shares, tests.unadjusted.mean)
     counts = question.rows is not None and (tests.like_counts or (tests.whole and question.log_base is not None))
     warnings: list[Warning] = [UserWarning(_counts_text(question))] if counts else []
     if not gram:

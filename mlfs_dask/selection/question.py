@@ -933,7 +933,8 @@ def joint_statistics(view: Profile | RowSource, groups: Groups) -> tuple[LabelPr
     """Return the statistics from which joint scores of groups of features are computed."""
     profile = profile_of(view)
     unknown, weighted = unknown_labels(view), profile.weight is not None
-    return label_products(view), Gram(profile.d, groups=groups.larger_groups, unknown=unknown, weighted=weighted)
+    larger = [members for members in groups.members() if len(members) > 1]
+    return label_products(view), Gram(profile.d, groups=larger, unknown=unknown, weighted=weighted)
 
 
 def _with_pairs(cost: Cost, view: Profile | RowSource, pairs: PairQuestion, *, first: bool) -> Cost:

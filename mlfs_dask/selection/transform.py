@@ -102,7 +102,7 @@ def write_selected(
             f"{destination} would hold 0/1 labels, and {store} has numeric targets\n  cure: write a store "
             "(DEST.zarr), whose obs holds them"
         )
-    columns = selected_columns(record, k)
+    columns = np.sort(record.ranking[: count_selected(record, k)])
     if "features" in record.store.get("subset", {}):  # the run numbers features within its subset: match by name
         names_of = dict(zip(record.ranking.tolist(), record.feature_names, strict=True))
         columns = choose_columns([names_of[i] for i in columns.tolist()], dataset.feature_names.tolist(), "feature")
@@ -133,11 +133,6 @@ def write_selected(
         )
     q = dataset.rows.profile.q
     return WrittenColumns(destination, dataset.shape[0], len(columns), q, size, names)
-
-
-def selected_columns(run: Run, k: int | float | None) -> NDArray[np.int64]:
-    """Return the indices of the best k features, ascending."""
-    return np.sort(run.ranking[: count_selected(run, k)])
 
 
 def count_selected(run: Run, k: int | float | None) -> int:

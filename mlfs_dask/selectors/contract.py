@@ -336,13 +336,9 @@ def method(name: str, title: str, *, paper: str, doi: str) -> Callable[[type[_M]
 
 def _parameters(cls: type[Method], hints: Mapping[str, Any]) -> tuple[Parameter, ...]:
     fields = {field.name: field for field in dataclasses.fields(cls)}
-    families = [each for each in reversed(cls.__mro__[: cls.__mro__.index(Method)]) if _is_family(each)]
+    classes = reversed(cls.__mro__[: cls.__mro__.index(Method)])
+    families = [each for each in classes if "__dataclass_fields__" in vars(each)]  # those that define fields
     declared = dict.fromkeys(name for each in families for name in inspect.get_annotations(each) if name in fields)
     own = inspect.get_annotations(cls)
     names = sorted(declared, key=lambda name: name not in own)
     return tuple(read_parameter(name, hints[name], fields[name].default, cls.__name__) for name in names)
-
-
-def _is_family(cls: type) -> bool:
-    """Return True if a class defines fields."""
-    return "__dataclass_fields__" in vars(cls)

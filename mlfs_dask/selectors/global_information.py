@@ -291,7 +291,7 @@ class GRRO(GlobalSelector):
         assert terms.labels is not None
         A, D = self.alpha * terms.Q, self.beta * terms.labels.cosine_distances()
         if isinstance(A, LowRankPlusDiagonal):
-            W = solve_low_rank_sylvester(A.add_to_diagonal(1.0), D, terms.R)
+            W = solve_low_rank_sylvester(replace(A, e=A.e + 1.0), D, terms.R)
         else:
             A.flat[:: len(A) + 1] += 1.0
             W = sylvester.solve_symmetric_sylvester(A, D, terms.R)

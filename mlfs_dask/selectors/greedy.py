@@ -198,7 +198,8 @@ class GreedySelector(CountingSelector):
             shared += of_candidate.pop(best)
             scores = self._criterion(relevance, entropy, shared, chosen)
 
-        ranking = np.concatenate([chosen, _others(scores, chosen)]).astype(np.int64)
+        others = rank(scores)
+        ranking = np.concatenate([chosen, others[~np.isin(others, chosen)]]).astype(np.int64)
         scores = scores.copy()
         scores[chosen] = chosen_scores
         return Scores(
@@ -208,9 +209,3 @@ class GreedySelector(CountingSelector):
             shared=shared,
             warnings=self._warnings(counts.features, entropy, counts.label_entropies),
         )
-
-
-def _others(scores: Array, chosen: list[int]) -> NDArray[np.int64]:
-    """Return features that were not chosen, by falling score, ties by lower index."""
-    order = rank(scores)
-    return order[~np.isin(order, chosen)]

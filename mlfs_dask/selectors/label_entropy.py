@@ -107,8 +107,7 @@ class LabelEntropy(CountFilter):
         rising = np.sort(other_label_entropies)
         sums = np.concatenate(([0.0], np.cumsum(rising)))
         below = np.searchsorted(rising, counts.entropy)
-        result: Array = counts.scores + sums[below] + counts.entropy * (len(rising) - below)
-        return result
+        return counts.scores + sums[below] + counts.entropy * (len(rising) - below)
 
 
 _NORMS_PAPER = "González-López, Ventura & Cano 2020, Knowledge-Based Systems 188, 105052"

@@ -152,7 +152,8 @@ class LassoNet(SampledMethod):
         scores = np.zeros(d)
         mean, std = column_moments(X)
         varying = np.flatnonzero(std > 0)
-        constant_labels = int(np.count_nonzero(~_vary(Y))) if m else Y.shape[1]
+        # Unknown entries are NaN.
+        constant_labels = int(np.count_nonzero(~(np.fmin.reduce(Y) < np.fmax.reduce(Y)))) if m else Y.shape[1]
         extra: dict[str, Any] = {"sampled_rows": m}
         if not len(varying) or constant_labels == Y.shape[1]:
             told = uninformative_warning(
@@ -183,12 +184,6 @@ class LassoNet(SampledMethod):
             extra=extra,
             informative=True,
         )
-
-
-def _vary(Y: Array) -> NDArray[np.bool_]:
-    """Return columns of which entries that are no NaN differ, shape (q,)."""
-    result: NDArray[np.bool_] = np.fmin.reduce(Y, axis=0) < np.fmax.reduce(Y, axis=0)
-    return result
 
 
 def column_moments(X: Matrix) -> tuple[Array, Array]:

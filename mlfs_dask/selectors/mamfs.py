@@ -321,8 +321,7 @@ class CodedRows:
         own[0] -= own[1:].sum()
         joint[:, 0] -= joint[:, 1:].sum(axis=1)  # of the code of g that has no column
         alone = entropy_of_counts(marginal, n) + entropy_of_counts(own[:, np.newaxis], n)
-        shared: Array = np.maximum(alone - entropy_of_counts(joint, n, axes=2), 0.0)
-        return shared
+        return np.maximum(alone - entropy_of_counts(joint, n, axes=2), 0.0)
 
 
 def judge_by_naive_bayes(

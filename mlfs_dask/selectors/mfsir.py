@@ -593,5 +593,6 @@ def _start(method: MFSIR, Y: sp.csr_array, d: int) -> Factors:
 def _stable_step(problem: Problem, rho: float) -> float:
     """Return 1 over the largest Lipschitz constant of the four blocks, their factors being of size 1."""
     pairs = (problem.Y.T @ problem.Y).toarray()
-    smooth = 1.0 + problem.alpha + 2.0 * problem.beta * problem.largest_degree
+    degree = 0.0 if problem.laplacian is None else float(problem.laplacian.degrees.max(initial=0.0))
+    smooth = 1.0 + problem.alpha + 2.0 * problem.beta * degree
     return 0.5 / max(rho, smooth, problem.alpha * float(np.linalg.eigvalsh(pairs)[-1]))

@@ -109,7 +109,9 @@ class MLACO(OneReading):
 
     def scores(self, *, k: int, sums: LabelMoments, gram: Array) -> Scores:
         scores, features = np.zeros(len(sums.mean)), np.flatnonzero(sums.m2 > 0)
-        relevance = _rounded(_label_correlations(sums).max(axis=0, initial=0.0))
+        # Absolute correlations of labels and features, (q, d), 0 where one of the two is constant.
+        correlations = _divided(sums.products, sums.terms.m2, sums.label_m2[:, np.newaxis])
+        relevance = _rounded(correlations.max(axis=0, initial=0.0))
         if not relevance.any():
             return Scores(scores)
         pheromone = _rounded(self._cosines(sums).max(axis=0, initial=0.0))
@@ -171,18 +173,12 @@ def _distinct(
     return chosen[order], np.argsort(order)[copy_of]
 
 
-def _label_correlations(sums: LabelMoments) -> Array:
-    """Return absolute correlations of labels and features, shape (q, d), 0 where one of the two is constant."""
-    return _divided(sums.products, sums.terms.m2, sums.label_m2[:, np.newaxis])
-
-
 def _divided(products: Array, of_features: Array, of_labels: Array) -> Array:
     """Return the absolute products of labels and features divided by the lengths of both, of which the squares are
     given.
     """
     lengths = np.sqrt(of_labels * of_features)
-    result: Array = np.divide(np.abs(products), lengths, out=np.zeros_like(products), where=lengths > 0)
-    return result
+    return np.divide(np.abs(products), lengths, out=np.zeros_like(products), where=lengths > 0)
 
 
 def _rounded(values: Array) -> Array:

@@ -171,8 +171,7 @@ class SCLS(GreedySelector):
 
     def _criterion(self, relevance: Array, entropy: Array, shared: Array, chosen: list[int]) -> Array:
         part = np.divide(shared, entropy, out=np.zeros(len(shared)), where=entropy > 0)
-        scores: Array = relevance - part * relevance
-        return scores
+        return relevance - part * relevance
 
 
 @method(
@@ -252,8 +251,7 @@ class MRMR(GreedySelector):
         redundancy: Array = shared / len(chosen)
         if self.criterion == "mid":
             return relevance - redundancy
-        scores: Array = relevance / np.maximum(redundancy, np.finfo(np.float64).eps)
-        return scores
+        return relevance / np.maximum(redundancy, np.finfo(np.float64).eps)
 
 
 @method(

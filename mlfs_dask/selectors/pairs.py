@@ -207,8 +207,10 @@ class SumTests:
         terms, mean = moments.terms, moments.known_mean
         m2, share, n = moments.m2[np.newaxis], moments.mean[np.newaxis], np.asarray(terms.n).reshape(-1, 1)
         self._strata: Shapes | None = None
-        self._clusters: ClusterSums | None = None
-        self._logistic: Sequence[Array] | None = None
+        #: Sums over clusters by which pairs are tested, where there are any.
+        self.clusters: ClusterSums | None = None
+        #: Score, variance, skewness and kurtosis of logistic regressions, (q, d) each, where pairs are tested by them.
+        self.logistic: Sequence[Array] | None = None
         #: Of each label, where its rows stand among those of `Shapes`.
         self._place = np.zeros(self.shape[0], dtype=np.int64)
         self._place[self.unknown] = 1 + np.arange(len(self.unknown))
@@ -234,19 +236,11 @@ class SumTests:
         self.sums: Sums = terms._replace(n=n)
         self._features = mean, zero_one, skewness, kurtosis
 
-    def add_clusters(self, clusters: ClusterSums) -> None:
-        """Test by sums over clusters from now on."""
-        self._clusters = clusters
-
     def add_ranks(self, ranks: RankSums) -> None:
         """Test midranks in place of values from now on."""
         self.sums = self.sums._replace(products=ranks.products, m2=ranks.m2)
         none = np.zeros((1, self.shape[1]))
         self._features = none, none > 0, ranks.skewness, ranks.kurtosis
-
-    def add_logistic(self, scores: Sequence[Array]) -> None:
-        """Test by scores of logistic regressions from now on: score, variance, skewness and kurtosis, (q, d) each."""
-        self._logistic = scores
 
     def tile(self, features: slice) -> PairTests:
         """Return the tests of all labels with some features, arrays that broadcast to (q, w)."""
@@ -322,11 +316,11 @@ class SumTests:
         rank = of.rank if np.ndim(of.rank) == 0 else cut(of.rank)
         sums = Sums(cut(of.products), cut(of.m2), cut(of.positives), cut(of.n), residual, rank)
         mean, zero_one, skewness, kurtosis = map(cut, self._features)
-        if self._clusters is not None:
+        if self.clusters is not None:
             zero = np.zeros(())
-            return sums, PairLaw(mean, zero_one, zero, zero, clusters=ClusterSums(*map(cut, self._clusters)))
-        if self._logistic is not None:
-            score, null_variance, skewness, kurtosis = map(cut, self._logistic)
+            return sums, PairLaw(mean, zero_one, zero, zero, clusters=ClusterSums(*map(cut, self.clusters)))
+        if self.logistic is not None:
+            score, null_variance, skewness, kurtosis = map(cut, self.logistic)
             return sums._replace(products=score), PairLaw(mean, zero_one, skewness, kurtosis, null_variance)
         if self._strata is not None:
             return sums, self._law_within(sums, mean, zero_one, labels, features)

@@ -270,11 +270,6 @@ _METAVARS = {bool: "true|false", int: "INT", float: "FLOAT", str: "TEXT"}
 _READ: dict[type, Callable[[str], Any]] = {bool: _truth, int: int, float: float, str: str}
 
 
-def bare_type(hint: Any) -> Any:
-    """Return a type without what annotates it."""
-    return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
-
-
 def read_parameter(name: str, hint: Any, default: Any, owner: str) -> Parameter:
     """Return the parameter that an annotation describes.
 
@@ -283,7 +278,7 @@ def read_parameter(name: str, hint: Any, default: Any, owner: str) -> Parameter:
     TypeError
         It has no `Param`, or a type that no text stands for: the class has to be corrected.
     """
-    kind = bare_type(hint)
+    kind = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
     param = next((note for note in typing.get_args(hint) if isinstance(note, Param)), None)
     if param is None:
         raise TypeError(f"{owner}: parameter {name!r} is not documented")

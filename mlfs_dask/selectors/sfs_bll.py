@@ -306,5 +306,4 @@ def cosine_graph(features: ScaledMatrix, k: int) -> sp.csr_array:
             np.divide(dots, scale, out=cosines[part, j], where=scale > 0)
     k = indices.shape[1]
     graph = sp.csr_array((cosines.ravel(), indices.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n))
-    symmetric: sp.csr_array = sp.csr_array(graph.maximum(graph.T))
-    return symmetric
+    return sp.csr_array(graph.maximum(graph.T))

@@ -128,7 +128,8 @@ class SPFS(OneReading):
         if len(candidates) < d:
             others = np.delete(alone, candidates)
             extra["exact_places"] = int(np.count_nonzero(scores[candidates] > others.max()))
-            extra |= candidate_facts(d, candidates)
+            counts = {"among the candidates": len(candidates), "alone": d - len(candidates)}
+            extra["score_scales"] = [{"scale": scale, "features": count} for scale, count in counts.items() if count]
         return Scores(scores, extra=extra, informative=bool(similarity.any()))
 
 
@@ -211,9 +212,3 @@ def join_scores(scores: Array, candidates: NDArray[np.intp], alone: Array) -> Ar
     if others.any():
         joined[others] = scores.min() - 1.0 - (alone[others].max() - alone[others])
     return joined
-
-
-def candidate_facts(d: int, candidates: NDArray[np.intp]) -> dict[str, Any]:
-    """Return the number of features by the kind of their score, for the record."""
-    scales = {"among the candidates": len(candidates), "alone": d - len(candidates)}
-    return {"score_scales": [{"scale": scale, "features": count} for scale, count in scales.items() if count]}

@@ -74,11 +74,6 @@ class Problem:
     alpha: float
     beta: float
 
-    @property
-    def largest_degree(self) -> float:
-        """Largest diagonal entry of L."""
-        return 0.0 if self.laplacian is None else float(self.laplacian.degrees.max(initial=0.0))
-
     def smooth(self, V: Array) -> Array | None:
         """Return L V; None where it is not needed."""
         if self.laplacian is None or not self.beta:
@@ -101,7 +96,8 @@ class Problem:
         """Return Eq. 8, its first term, and ‖V‖²."""
         VV, VY = self.label_products(V)
         LV = self.smooth(V)
-        fit = _squared(F - V)
+        residuals = F - V
+        fit = float(np.vdot(residuals, residuals))
         smoothness = 0.0 if LV is None else float(np.vdot(V, LV))
         # ‖Y − VB‖² from small matrices; Y has entries 1 alone.
         decomposition = max(
@@ -283,10 +279,6 @@ def _record(trace: LoopTrace, problem: Problem, at: Factors, F: Array, change: A
 def _largest(matrix: Array) -> float:
     """Return the largest eigenvalue of a small symmetric matrix."""
     return float(np.linalg.eigvalsh(matrix)[-1])
-
-
-def _squared(matrix: Array) -> float:
-    return float(np.vdot(matrix, matrix))
 
 
 def _ratio(part: float | np.floating, whole: float | np.floating) -> float:

@@ -52,10 +52,6 @@ class LowRankPlusDiagonal:
     def __rmul__(self, factor: float) -> LowRankPlusDiagonal:
         return replace(self, c=factor * self.c, e=factor * self.e)
 
-    def add_to_diagonal(self, value: float) -> LowRankPlusDiagonal:
-        """Return the matrix plus `value` times the identity."""
-        return replace(self, e=self.e + value)
-
     def principal_submatrix(self, rows: NDArray[np.intp]) -> LowRankPlusDiagonal:
         """Return these rows and columns."""
         return replace(self, F=self.F[rows], e=self.e[rows])

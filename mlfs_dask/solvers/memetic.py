@@ -118,8 +118,7 @@ def criterion(subset: Subset, relevance: Array, redundancy: Callable[[int], Arra
         with_f = redundancy(f).copy()
         with_f[f] = 0.0
         shared += with_f
-    J: Array = relevance - shared
-    return J
+    return relevance - shared
 
 
 def _refined(

@@ -205,8 +205,7 @@ def largest_of_copies(scores: Array, first: NDArray[np.intp]) -> Array:
     """
     largest = scores.copy()
     np.maximum.at(largest, first, scores)
-    shared: Array = largest[first]
-    return shared
+    return largest[first]
 
 
 def _normal_product(A: Array) -> Callable[[Array], Array]:

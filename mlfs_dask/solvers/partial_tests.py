@@ -241,13 +241,11 @@ def lasso_statistics(R: Array, s: Array, correlations: Array, knockoffs: Array, 
         b, k, momentum = new_b, new_k, next_momentum
         if change <= LASSO_TOL * max(np.abs(b).max(initial=0.0), np.abs(k).max(initial=0.0)):
             break
-    larger: Array = np.abs(b) - np.abs(k)
-    return larger
+    return np.abs(b) - np.abs(k)
 
 
 def _shrink(values: Array, by: float) -> Array:
-    shrunk: Array = np.sign(values) * np.maximum(np.abs(values) - by, 0.0)
-    return shrunk
+    return np.sign(values) * np.maximum(np.abs(values) - by, 0.0)
 
 
 def knockoff_q_values(statistics: Array) -> Array:
@@ -272,5 +270,4 @@ def knockoff_q_values(statistics: Array) -> Array:
     above = len(rising) - np.searchsorted(rising, thresholds, side="left")
     below = np.searchsorted(rising, -thresholds, side="right")
     level = np.minimum.accumulate(np.append(1.0, np.minimum((1 + below) / above, 1.0)))
-    q: Array = level[np.searchsorted(thresholds, statistics, side="right")]
-    return q
+    return level[np.searchsorted(thresholds, statistics, side="right")]

@@ -49,8 +49,7 @@ def starting_block(places: NDArray[np.intp], varies: NDArray[np.bool_]) -> Array
     draws = np.random.default_rng(0).normal(size=(int(places.max()) + 1, BLOCK))
     drawn = np.where(varies[:, np.newaxis], draws[places], 0.0)
     width = min(BLOCK, len(np.unique(places[varies])))
-    Q: Array = np.linalg.qr(drawn[:, :width])[0]
-    return Q
+    return np.linalg.qr(drawn[:, :width])[0]
 
 
 def largest_eigenvalue(

@@ -182,5 +182,4 @@ def _stationary_rows(gradient: Array, beta: float, epsilon: float) -> Array:
     """Return rows next to zero at which the objective is stationary: ε u g/(√(1 − u²)‖g‖), u = 2‖g‖/β."""
     relative = 2.0 * row_norms(gradient) / beta
     factor = 2.0 * epsilon / (beta * np.sqrt(np.maximum(1.0 - relative**2, _EDGE)))
-    rows: Array = factor[:, np.newaxis] * gradient
-    return rows
+    return factor[:, np.newaxis] * gradient

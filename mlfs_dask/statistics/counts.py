@@ -401,13 +401,9 @@ class CodeTests(ContingencyCounts):
     def result_parameters(self) -> Mapping[str, Any]:
         return {**super().result_parameters, "tests": [self.n_strata, self.pearson]}
 
-    @property
-    def _n_tested(self) -> int:
-        """Numbers of a feature that the tests are."""
-        return 6 * (self.p // self.n_strata) if self.n_strata else 4 * self.p
-
     def _result_bytes(self, width: int) -> int:
-        return 8 * (1 + self._n_tested) * width
+        tests = 6 * (self.p // self.n_strata) if self.n_strata else 4 * self.p
+        return 8 * (1 + tests) * width
 
     def _finalize_bytes(self, n_codes: int) -> int:
         return super()._finalize_bytes(n_codes) + 8 * (n_codes + 40) * self.p

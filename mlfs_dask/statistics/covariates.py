@@ -86,11 +86,6 @@ class CovariateProducts(Statistic):
         return {"covariates": self.identity, "weighted": self.weighted, **unknown}
 
     @property
-    def _unknown_bytes(self) -> int:
-        """Bytes of the sums over rows in which labels are unknown."""
-        return 8 * len(self.unknown) * (1 + self.n_covariates) * (1 + self.n_covariates + self.n_features)
-
-    @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         c, d, q, u = self.n_covariates, self.n_features, self.n_labels, len(self.unknown)
         return (c,), (d,), (1 + c, 1 + c), (1 + c, d), (1 + c, q), (u, 1 + c, 1 + c), (u, 1 + c, d)
@@ -106,7 +101,8 @@ class CovariateProducts(Statistic):
         # added, the sparse ones twice.
         group = min(labels, 2 * gates.GROUP_ROWS * profile.labels_of_row)
         spread = 30 * labels + 40 * group * (1 + c) + 8 * max(gates.TILE_VALUES, len(self.unknown) * (1 + c))
-        return products + spread + group_values(profile) * 28 * profile.sparse + 3 * self._unknown_bytes
+        of_unknown = 8 * len(self.unknown) * (1 + c) * (1 + c + self.n_features)
+        return products + spread + group_values(profile) * 28 * profile.sparse + 3 * of_unknown
 
     def finishing_bytes(self, profile: Profile) -> int:
         return 2 * self.state_bytes
@@ -224,8 +220,7 @@ class Projection(NamedTuple):
 
     def basis(self, C: Array) -> Array:
         """Return Q for covariates of rows, shape (rows, rank)."""
-        result: Array = (C - self.mean) @ self.Z
-        return result
+        return (C - self.mean) @ self.Z
 
 
 def _project(PP: Array, PX: Array, PY: Array, squares: Array, shift: Array) -> Projection:
@@ -283,23 +278,13 @@ class Adjustment:
     known: tuple[Projection, ...] = ()
 
     @property
-    def QX(self) -> Array:
-        """Q'(X − mean), shape (rank, d)."""
-        return self.whole.QX
-
-    @property
-    def QY(self) -> Array:
-        """Q'Y, shape (rank, q)."""
-        return self.whole.QY
-
-    @property
     def rank(self) -> int:
         """Degrees of freedom that are lost."""
-        return len(self.QX)
+        return len(self.whole.QX)
 
     def of_features(self, columns: NDArray[np.intp]) -> Adjustment:
         """Return the part of some features."""
-        return Adjustment(self.whole._replace(QX=self.QX[:, columns]))
+        return Adjustment(self.whole._replace(QX=self.whole.QX[:, columns]))
 
     def of_known(self, place: int | None) -> Adjustment:
         """Return statistics over the rows where a label that may be unknown is known; None: over all rows."""
@@ -315,8 +300,8 @@ class Adjustment:
             Sums of squares of the residuals, 0 of those that are rounding.
         """
         squares = np.diag(gram).copy()
-        m2 = _left(squares, self.QX) if m2 is None else m2
-        gram -= self.QX.T @ self.QX
+        m2 = _left(squares, self.whole.QX) if m2 is None else m2
+        gram -= self.whole.QX.T @ self.whole.QX
         gram[m2 == 0] = 0.0
         gram[:, m2 == 0] = 0.0
         np.fill_diagonal(gram, m2)
@@ -342,9 +327,9 @@ class Adjustment:
                 cure=f"give fewer ({parameter('covariates')}, {parameter('strata')}), or more rows",
             )
         share, QY = sums.positives / (sums.n or 1), self._of_labels(sums)
-        m2, label_m2 = _left(sums.m2, self.QX), _left(sums.label_m2, QY)
+        m2, label_m2 = _left(sums.m2, self.whole.QX), _left(sums.label_m2, QY)
         with np.errstate(over="ignore", invalid="ignore"):
-            products = sums.products - QY.T @ self.QX
+            products = sums.products - QY.T @ self.whole.QX
             drop_rounding(products.T, np.sqrt(sums.label_squares * sums.m2[:, np.newaxis]))
         products[label_m2 == 0] = 0.0
         products[:, m2 == 0] = 0.0
@@ -357,8 +342,8 @@ class Adjustment:
     def _of_labels(self, sums: LabelMoments) -> Array:
         """Return Q'Y of the labels as the sums have them: unknown entries are at the mean of the label's known ones."""
         if self.unknown_QY is None:
-            return self.QY
-        QY = self.QY.copy()
+            return self.whole.QY
+        QY = self.whole.QY.copy()
         QY[:, self.labels] += self.unknown_QY * (sums.positives / (sums.n or 1))[self.labels]
         return QY
 
@@ -367,11 +352,11 @@ class Adjustment:
         terms = sums.terms
         q = len(terms.positives)
         m2 = np.empty((q, sums.products.shape[1]))
-        m2[:] = _left(sums.m2, self.QX)
+        m2[:] = _left(sums.m2, self.whole.QX)
         label_m2 = sums.label_m2
-        residual = _left(label_m2, self.QY)
+        residual = _left(label_m2, self.whole.QY)
         with np.errstate(over="ignore", invalid="ignore"):
-            products = sums.products - self.QY.T @ self.QX
+            products = sums.products - self.whole.QY.T @ self.whole.QX
         rank = np.full((q, 1), self.rank)
         for label, (QX, Qy, _, _) in zip(self.labels, self.known, strict=True):
             with np.errstate(over="ignore", invalid="ignore"):

@@ -25,8 +25,7 @@ def fill_labels(Y: Array, C: Array) -> Array:
     likely = Y @ C
     filled = np.where(Y > 0, 1.0, likely)
     sums = filled.sum(axis=1, keepdims=True)
-    result: Array = np.where(Y > 0, 1.0, np.divide(likely, sums, out=np.zeros_like(likely), where=sums > 0))
-    return result
+    return np.where(Y > 0, 1.0, np.divide(likely, sums, out=np.zeros_like(likely), where=sums > 0))
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,7 @@ class LabelKnowledge(NamedTuple):
         n : int
             All rows.
         """
-        shares: Array = self.positive / np.maximum(n - self.unknown, 1)
-        return shares
+        return self.positive / np.maximum(n - self.unknown, 1)
 
 
 @dataclass(frozen=True)
@@ -296,8 +295,7 @@ def graph_laplacian(S: Array) -> Array:
     >>> graph_laplacian(np.array([[1.0, 0.5], [0.5, 1.0]])).tolist()
     [[0.5, -0.5], [-0.5, 0.5]]
     """
-    laplacian: Array = np.diag(S.sum(axis=1)) - S
-    return laplacian
+    return np.diag(S.sum(axis=1)) - S
 
 
 def cosine_distances(pairs: NDArray[Any]) -> Array:

@@ -218,8 +218,7 @@ def latent_system(first: Array, B: Array, alpha: float, gamma: float) -> Array:
     >>> latent_system(np.eye(1), np.array([[3.0, 4.0]]), 2.0, 0.5)
     array([[51.5]])
     """
-    Q: Array = alpha * (B @ B.T) + (first + gamma * np.eye(len(B)))
-    return Q
+    return alpha * (B @ B.T) + (first + gamma * np.eye(len(B)))
 
 
 def first_factors(pairs: Array, most: int, read: Callable[[Array], LatentSums]) -> tuple[Array, LatentSums]:

@@ -23,7 +23,7 @@ from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.covariates import Projection
-from mlfs_dask.typing import Array, Matrix
+from mlfs_dask.typing import Array
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,9 @@ class ModelScores(NullModels):
     def add(self, state: State, block: Block) -> None:
         P, weights, p, residuals = self.of_rows(block)
         score, squares, crossed, *derivatives = state
-        W, X = weights * p * (1 - p), _shifted(block.X, self.mean)
+        W, X = weights * p * (1 - p), block.X
+        if self.mean is not None and not sp.issparse(X):
+            X = X - self.mean
         score += _products(X, residuals)
         squares += _products(X.power(2) if sp.issparse(X) else X * X, W)
         for column in range(P.shape[1]):
@@ -163,10 +165,6 @@ def _add_derivatives(derivatives: State, P: Array, W: Array, residuals: Array) -
     gradient += residuals.T @ P
     products = (P[:, :, np.newaxis] * P[:, np.newaxis]).reshape(len(P), -1)
     hessian += (W.T @ products).reshape(hessian.shape)
-
-
-def _shifted(X: Matrix, mean: Array | None) -> Any:
-    return X if sp.issparse(X) or mean is None else X - mean
 
 
 def _products(X: Any, R: Array) -> Array:

@@ -25,8 +25,8 @@ from mlfs_dask.blocks.pairs import (
     COUNTS_AT_ONCE,
     PairCounts,
     PartnerCounts,
+    face_splitting_product,
     pair_terms,
-    paired_columns,
     row_runs,
 )
 from mlfs_dask.blocks.sparse import columns_of_block
@@ -81,16 +81,6 @@ class PairInformation(ContingencyCounts):
         book = self.book.select(self.partners)
         return BlockCoder(book, layout_counts(book, 0, book.d, sparse=True))
 
-    @cached_property
-    def partner_ptr(self) -> NDArray[np.int64]:
-        """(c + 1,): where the codes of each partner begin."""
-        return self.partner_coder.layout.offset
-
-    @cached_property
-    def most_partner_codes(self) -> int:
-        """Codes that any partner has."""
-        return int(self.partner_coder.book.n_codes.max(initial=1))
-
     def _result_bytes(self, width: int) -> int:
         return 8 * (1 + (2 if self.n_labels else 1) * len(self.partners)) * width
 
@@ -136,7 +126,8 @@ class PairInformation(ContingencyCounts):
 
     def _finalize_bytes(self, n_codes: int) -> int:
         copied = n_codes * self.p * (len(self.unknown_labels) > 0)
-        of_pairs = 8 * n_codes * (self.most_partner_codes + 1) * (self.n_labels + 1)
+        most_codes = int(self.partner_coder.book.n_codes.max(initial=1))  # that any partner has
+        of_pairs = 8 * n_codes * (most_codes + 1) * (self.n_labels + 1)
         return 8 * ((n_codes + 2) * (self.p + 1) + of_pairs + copied)
 
     def add(self, state: State, block: Block) -> None:
@@ -149,7 +140,8 @@ class PairInformation(ContingencyCounts):
             of_partners, of_labels = (np.diff(matrix.indptr).astype(np.int64) for matrix in (partners, labels))
             for part in row_runs(of_partners + of_labels + of_partners * of_labels, COLUMN_ENTRIES):
                 first, last = run.start + part.start, run.start + part.stop
-                columns = paired_columns(partners[part], labels[part])
+                p, y = partners[part], labels[part]
+                columns = sp.hstack([y, p, face_splitting_product(p, y)], format="csr", dtype=np.int8)
                 own = None if weights is None else weights[first:last]
                 super().add(state, Block(block.start + first, X[first:last], columns, own))
 
@@ -170,7 +162,7 @@ class PairInformation(ContingencyCounts):
     def _terms(self, counts: Counts, labels: NDArray[np.int64], mark: int | None = None) -> tuple[Array, Array]:
         """`features_from_counts` of some labels, of all rows or of those that have not the label `mark`."""
         joint, marginal, positives, n = counts.joint, counts.marginal[:, 0], counts.positives[:, 0], counts.n
-        q, m = self.n_labels + len(self.unknown_labels), int(self.partner_ptr[-1])
+        q, m = self.n_labels + len(self.unknown_labels), int(self.partner_coder.layout.offset[-1])
         codes, width = joint.shape[0], joint.shape[2]
         of_codes, both = joint[:, q : q + m], joint[:, q + m :].reshape(codes, m, q, width)
         partner_codes, partner_both = positives[q : q + m], positives[q + m :].reshape(m, q)
@@ -182,7 +174,7 @@ class PairInformation(ContingencyCounts):
         pairs = PairCounts(marginal, of_codes, joint[:, :q][:, labels], both[:, :, labels])
         partner = PartnerCounts(partner_codes, positives[:q][labels], partner_both[:, labels])
         logs = self.logs if n <= self.n and self.finishes_compiled else None
-        return pair_terms(pairs, partner, self.partner_ptr, n, logs)
+        return pair_terms(pairs, partner, self.partner_coder.layout.offset, n, logs)
 
 
 def pair_information(

@@ -54,8 +54,7 @@ class WeightedSums(NamedTuple):
 
     def centred_products(self) -> Array:
         """Return X'SY of X and Y less their weighted means."""
-        products: Array = self.XY - np.outer(self.X, self.Y) / self.total
-        return products
+        return self.XY - np.outer(self.X, self.Y) / self.total
 
     def with_constant(self) -> tuple[Array, Array]:
         """Return X'SX and X'SY where the first feature is 1 in every row."""

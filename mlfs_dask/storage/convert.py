@@ -515,12 +515,6 @@ def _write_task(
     return write_one_shard(rows if old is None else ExtendedRows(old, rows), layout, shard, wip)
 
 
-def _close_staged(directory: Path) -> None:
-    rows = _staged.pop(directory, None)
-    if rows is not None:
-        rows.close()
-
-
 @dataclass
 class _Run:
     """One conversion, step after step; everything it knows lies in the working directory."""
@@ -584,7 +578,9 @@ class _Run:
         for part in self.pool.run(_stage_task, arguments):
             done.append(part)
             runtime.emit("convert", stage="read", parts_done=len(done), parts=len(parts))
-            self._check_disk_while_reading(done, len(parts))
+            # Finished parts tell how long one is; the others have begun, too.
+            finished = sum(data_path(self.stage_directory, each).stat().st_size for each in done)
+            self._require_room(finished * len(parts) // len(done))
         return len(parts)
 
     def _parts(self) -> list[Part]:
@@ -597,11 +593,6 @@ class _Run:
         parts = self.reader.parts(part_bytes)
         write_atomically(self.wip / "parts.json", json.dumps({"parts": parts}).encode())
         return parts
-
-    def _check_disk_while_reading(self, done: Sequence[int], parts: int) -> None:
-        # Finished parts tell how long one is; the others have begun, too.
-        finished = sum(data_path(self.stage_directory, part).stat().st_size for part in done)
-        self._require_room(finished * parts // len(done))
 
     def _require_room(self, total: int) -> None:
         """Raise DoesNotFitError if so many bytes of staged rows find no room, those that are there among them."""
@@ -658,7 +649,9 @@ class _Run:
                 error.problem, file=self.reader.path, column=name, value=error.value, cure=error.cure
             ) from error
         finally:
-            _close_staged(self.stage_directory)
+            rows = _staged.pop(self.stage_directory, None)
+            if rows is not None:
+                rows.close()
         return records
 
     def _kept(self, inferred: InferredSchema) -> dict[str, Checksum]:

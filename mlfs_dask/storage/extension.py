@@ -124,7 +124,8 @@ class StoreExtension:
         """Return a reader that finds classes in its rows, with those of the store."""
         if isinstance(reader, ConcatReader):
             readers = [self._with_classes(each, store) for each in reader.readers]
-            return ConcatReader(_with_labels_of(reader.header, readers[0].header), readers)
+            names, n_labels = readers[0].header.label_names, readers[0].header.n_labels
+            return ConcatReader(replace(reader.header, label_names=names, n_labels=n_labels), readers)
         matched: Reader = classes_of_store(reader, self.header.label_names or (), store)
         return matched
 
@@ -300,10 +301,6 @@ class StoreExtension:
     def require_unchanged(self) -> None:
         """Raise DataError if the store was changed since it was opened: by an append that ended just now."""
         self.dataset.store_rows.location.require_unchanged()
-
-
-def _with_labels_of(header: Header, other: Header) -> Header:
-    return replace(header, label_names=other.label_names, n_labels=other.n_labels)
 
 
 def false_and_true(texts: set[str]) -> list[str]:

@@ -50,8 +50,7 @@ class FileDataset(Dataset):
 
     @property
     def digest(self) -> str | None:
-        mark: str | None = self.rows.digest
-        return mark
+        return self.rows.digest
 
     @cached_property
     def feature_names(self) -> NDArray[Any]:

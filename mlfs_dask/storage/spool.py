@@ -492,8 +492,7 @@ class SpooledRows:
             batch = self._batches[index]
             values = self._read(index, "data", 0, batch.rows * batch.width)
             of_thread.converted, of_thread.csr = index, csr_array(values.reshape(batch.rows, batch.width))
-        csr: csr_array = of_thread.csr
-        return csr
+        return of_thread.csr
 
     def _settled_labels(self, index: int) -> csr_array:
         of_thread = self._of_thread
@@ -506,8 +505,7 @@ class SpooledRows:
             labels.data[labels.data == MINUS_ONE] = UNKNOWN if self._minus_one == "unknown" else 0
             labels.eliminate_zeros()
             of_thread.settled, of_thread.labels = index, labels
-        settled: csr_array = of_thread.labels
-        return settled
+        return of_thread.labels
 
     def rows_of_nonzeros(self, positions: Sequence[int]) -> list[int]:
         """Return the first row whose nonzeros start at or after each position, for rising positions."""
