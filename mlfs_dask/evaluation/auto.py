@@ -95,8 +95,6 @@ class _Candidate:
         What a fit to the sampled rows takes of this process.
     brief : Method
         The selector with `JUDGED_ITERATIONS` at most, which is judged.
-    judged : Asked
-        Of it on sampled rows: no more features than are judged, where its first ones do not depend on that.
     judged_cost : Cost
         Of a fit of it to the sampled rows.
     judged_fit_bytes : int
@@ -108,7 +106,6 @@ class _Candidate:
     statistics: tuple[Statistic, ...]
     last_fit_bytes: int
     brief: Method
-    judged: Asked
     judged_cost: Cost
     judged_fit_bytes: int
 
@@ -322,14 +319,13 @@ class AutoSelector(Method):
                     return "it holds all rows in memory"
                 return f"it takes {number_of(len(readings), 'pass', 'passes')} over this data"
             statistics = ()
-        judged = asked if selector.choice_depends_on_k else Asked(_most_judged(sampled, asked.k))
         most = getattr(selector, "max_iter", 0)
         brief = replace(selector, max_iter=min(most, JUDGED_ITERATIONS)) if most else selector
         own = runtime.own_resources(resources)
-        costs = [selector.cost(sampled, own, asked), brief.cost(sampled, own, judged)]
+        costs = [selector.cost(sampled, own, asked), brief.cost(sampled, own, _judged(brief, sampled, asked.k))]
         plans = [require_driver(project(each, sampled, own), own, f"{name} on sampled rows") for each in costs]
         last, of_part = (plan.peak_driver_bytes - runtime.driver_bytes() for plan in plans)
-        return _Candidate(selector, cost, statistics, last, brief, judged, costs[1], of_part)
+        return _Candidate(selector, cost, statistics, last, brief, costs[1], of_part)
 
     # ------------------------------------------------------------------ plan
 
@@ -510,17 +506,18 @@ class AutoSelector(Method):
             n_judged += len(test)
             label = f"judging {number_of(len(last), 'method')} by {number_of(len(train), 'row')}"
             with runtime.stage(label, len(last), unit="methods") as report_progress:
-                costs = [each.brief.cost(rows, own, each.judged) for each in last]
+                asked = [_judged(each.brief, rows, job.asked.k) for each in last]
+                costs = [each.brief.cost(rows, own, of_fit) for each, of_fit in zip(last, asked, strict=True)]
                 shared = _shared(_first_statistics(cost) for cost in costs)
                 with runtime.without_progress():
                     results = dict(zip(shared, run_reading(rows, list(shared.values()), own)[0], strict=True))
-                for candidate, cost in zip(last, costs, strict=True):
+                for candidate, of_fit, cost in zip(last, asked, costs, strict=True):
                     if (judged or of_trial) and perf_counter() >= end:
                         ended = True
                         break
                     with runtime.without_progress():
                         plan = project(cost, rows, own)
-                        readings = Readings(rows, own, plan, candidate.judged, job.names, results, job.kept)
+                        readings = Readings(rows, own, plan, of_fit, job.names, results, job.kept)
                         outcome = candidate.brief.score(readings)
                         ranking = kept_first(outcome.order(readings.varies), job.kept)
                         by_judge, taken = [], 0
@@ -558,6 +555,11 @@ class AutoSelector(Method):
 def _most_judged(sampled: Profile | RowSource, k: int, rows_per_feature: int = 1) -> int:
     """Features that are judged at most of a candidate that chooses k."""
     return min(k, max(1, profile_of(sampled).n // rows_per_feature), GRAM_CAP)
+
+
+def _judged(selector: Method, rows: Profile | RowSource, k: int) -> Asked:
+    """Ask a method for no more features of some rows than are judged, where its first ones do not depend on that."""
+    return Asked(k if selector.choice_depends_on_k else _most_judged(rows, k))
 
 
 def ranks_of(outcome: Scores, varies: NDArray[np.bool_]) -> Array:

@@ -262,6 +262,20 @@ def test_of_very_many_features_the_first_are_judged(monkeypatch):
     assert found.support_.sum() == 8
 
 
+def test_of_few_rows_no_more_features_are_chosen_in_turn_than_are_judged(monkeypatch):
+    asked, score = [], get_estimator("ami").plain.score
+
+    def score_and_record(self, readings):
+        asked.append((readings.source.profile.n, readings.asked.k))
+        return score(self, readings)
+
+    monkeypatch.setattr(get_estimator("ami").plain, "score", score_and_record)
+    monkeypatch.setattr(auto, "FIRST_ROWS", 8)
+    monkeypatch.setattr(auto, "FINALISTS", 1)
+    AutoSelector(12, candidates="ami,enm", budget=np.inf).fit(*problem(n=40))
+    assert asked[0] == (8, 8)
+
+
 def test_a_single_label_orders_the_rows():
     X, Y = problem(q=1)
     found = AutoSelector(1, candidates="elc,enm").fit(X, Y[:, 0])
