@@ -52,6 +52,28 @@ for load in (False, True):
     assert third >= 120 <= fourth
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc alone keeps and gives back")
+def test_freed_memory_is_kept_in_a_block_and_given_back_after_it():
+    code = """
+import threading
+import numpy as np, mlfs_dask.runtime as r
+def free(count):
+    blocks, behind = [np.ones(2**22) for _ in range(count)], np.ones(2**10)
+before = r.current_rss()
+with r.freed_memory_kept():
+    for run in (lambda: free(4), threading.Thread(target=free, args=(8,)).start):
+        run()
+        for thread in threading.enumerate()[1:]:
+            thread.join()
+        print((r.current_rss() - before) >> 20)
+print((r.current_rss() - before) >> 20)
+"""
+    here, in_a_thread, after = map(int, in_new_process(code))
+    assert 120 <= here < 140
+    assert 250 <= in_a_thread < 280
+    assert after < 16
+
+
 def test_peak_follows_what_is_held():
     # In a process of its own: another test's freed memory would be used again, and nothing would grow.
     code = """

@@ -194,7 +194,7 @@ def connect(**options: Any) -> Iterator[Client | None]:
     """
     target = ClusterOptions(**options)
     if target.remote:
-        with _remote_client(target) as client, _current_client(client, target.wait):
+        with runtime.freed_memory_kept(), _remote_client(target) as client, _current_client(client, target.wait):
             if link := dashboard_link(client):
                 logger.info("its dashboard is at %s", link)
             yield client
@@ -502,6 +502,7 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait
     with (
         dask.config.set(settings),
         _without_logs_of_dask(),
+        runtime.freed_memory_kept(),
         ExitStack() as stack,
     ):
         # The nannies change the environment of this process, which the next cluster would inherit.

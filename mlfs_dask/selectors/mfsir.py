@@ -38,7 +38,7 @@ from mlfs_dask.selectors.in_memory import GraphKind, InMemory
 from mlfs_dask.selectors.loop import Loop, Scaled, placeholder, ranking_settled
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, StepsPerPass, seed_of
 from mlfs_dask.solvers import blockwise, spectral
-from mlfs_dask.solvers.blockwise import Factors, Problem, descend, unit_rows
+from mlfs_dask.solvers.blockwise import Factors, Problem, descend, ratio, unit_rows
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import Gram, NormalProduct, scale_gram
@@ -396,7 +396,7 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         if rows.XXW.size and len(values.get("step", ())) == sum(values.get("steps", ())):  # sums of a pass
             before, image = at.W, rows.XXW
         after = self._step(fixed, replace(at, U=U, before=before, image=image), rows)
-        trace.record(step=relative_step(at.W, after.W))
+        trace.record(step=ratio(np.linalg.norm(after.W - at.W), np.linalg.norm(after.W)))
         return after
 
     def predict(self, fixed: Fixed, at: At, sums: LatentSums, after: At) -> dict[str, Array] | None:
@@ -407,7 +407,8 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         it is known: in fits of real sets half of the updates lie there to at least 0.97 of their squared norm.
         """
         alpha, gamma, identity = float(self.alpha), fixed.weight, np.eye(len(at.B))
-        dW, dB, dU = after.W - at.W, after.B - at.B, after.U - at.U
+        W = at.W
+        dW, dB, dU = after.W - W, after.B - at.B, after.U - at.U
         Q = latent_system(identity, at.B, alpha, gamma)
         dQ = latent_system(identity, after.B, alpha, gamma) - Q
         M = np.linalg.inv(Q) * (sums.active / fixed.n)
@@ -415,14 +416,14 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         if len(fixed.gram):
             image, of_image = fixed.gram @ dW, {}
         else:
-            S = np.concatenate([at.W, at.W - at.before], axis=1)
-            along = np.linalg.pinv(S.T @ S, rcond=1e-12, hermitian=True) @ (S.T @ dW)
-            image = np.concatenate([sums.XXW, sums.XXW - at.image], axis=1) @ along
+            S = np.concatenate([W, W - at.before], axis=1)
+            along, back = np.split(np.linalg.pinv(S.T @ S, rcond=1e-12, hermitian=True) @ (S.T @ dW), 2)
+            image = sums.XXW @ (along + back) - at.image @ back
             of_image = {"XXW": image}
 
         def change(XdW: Array, Y: Array, Z: Array, V: Array) -> Array:
             """Return the change of L'V from products of L with X dW, Y, Z and V."""
-            return np.asarray((XdW + alpha * (Y @ dB.T) + gamma * (Z @ dU) - V @ dQ) @ M)
+            return np.asarray(XdW @ M + Y @ (alpha * dB.T @ M) + Z @ (gamma * dU @ M) - V @ (dQ @ M))
 
         half = change(sums.XV.T @ dW, sums.VY, sums.ZV.T, sums.VV)
         return {
@@ -466,8 +467,8 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         for _ in range(self.label_steps if self.alpha > 0 and constant > 0 else 0):
             B = unit_rows(B - (sums.VV @ B - sums.VY) / constant)
         factors = Factors(at.G, at.H, np.empty((0, 0)), B)
-        normal, XXW = _normal_products(at.W, sums, gram, at.rho)
-        descend(factors, sums.XV, at.rho, self.weight_steps_of(len(at.G)), normal, XXW)
+        normal = _normal_products(at.W, sums, gram, at.rho)
+        descend(factors, sums.XV, at.rho, self.weight_steps_of(len(at.G)), normal)
         return replace(at, G=factors.G, H=factors.H, B=B)
 
     def facts(self, fixed: Fixed, at: At) -> dict[str, Any]:
@@ -542,25 +543,16 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         return [] if self.step == "fixed" and scores.any() else super()._warnings(trace, scores, facts)
 
 
-def _normal_products(
-    W: Array, sums: LatentSums, gram: Array | None, rho: float
-) -> tuple[Callable[[Array], Array], Array]:
-    """Return a function that multiplies by X'X, and X'X W.
+def _normal_products(W: Array, sums: LatentSums, gram: Array | None, rho: float) -> Callable[[Array], Array]:
+    """Return a function that multiplies by X'X.
 
     Without X'X the function takes M to X'X W + ρ(M − W): gradients are then those of an upper bound of ‖X M − V‖² that
     touches it at M = W.
     """
     if gram is not None:
-        return gram.__matmul__, gram @ W
-    XXW = sums.XXW if sums.XXW.size else np.zeros_like(W)  # at the start W is 0
-    offset = XXW - rho * W
-    return lambda moved: offset + rho * moved, XXW
-
-
-def relative_step(before: Array, now: Array) -> float:
-    """Return ‖ΔW‖ / ‖W‖."""
-    size = float(np.linalg.norm(now))
-    return float(np.linalg.norm(now - before)) / size if size > 0 else 0.0
+        return gram.__matmul__
+    offset = (sums.XXW if sums.XXW.size else 0.0) - rho * W  # at the start W is 0
+    return lambda moved: offset + rho * moved
 
 
 # ---------------------------------------------------------------------- with all rows in memory

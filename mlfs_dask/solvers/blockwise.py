@@ -138,10 +138,9 @@ def solve_blockwise(
     save : callable
         Called with factors and trace after every iteration that does not converge.
     """
-    XXW = problem.normal(at.W)
     for _ in range(trace.iterations, max_iter):
         before = at.W
-        XXW = descend(at, problem.backward(at.V), rho, weight_steps, problem.normal, XXW)
+        descend(at, problem.backward(at.V), rho, weight_steps, problem.normal)
         F = problem.forward(at.W)
         with runtime.stage("solving for latent labels", label_steps, unit="steps") as report_progress:
             for _ in range(label_steps):
@@ -191,8 +190,8 @@ def solve_fixed(
     trace.converged = trace.change <= tol
 
 
-def descend(at: Factors, C: Array, rho: float, steps: int, normal: Callable[[Array], Array], XXW: Array) -> Array:
-    """Return the steps of G, then of H, each after ∇ = 2·other⊙(X'X W − C) by 1 / (2ρ·max other²).
+def descend(at: Factors, C: Array, rho: float, steps: int, normal: Callable[[Array], Array]) -> None:
+    """Make steps of G, then of H, each after ∇ = 2·other⊙(X'X W − C) by 1 / (2ρ·max other²).
 
     Parameters
     ----------
@@ -204,27 +203,22 @@ def descend(at: Factors, C: Array, rho: float, steps: int, normal: Callable[[Arr
         λ_max(X'X), or more: then no step raises ‖X W − V‖².
     steps : int
     normal : callable
-        ``normal(W)`` gives X'X W.
-    XXW : float64 array, shape (d, l)
-        That of `at`.
-
-    Returns
-    -------
-    float64 array, shape (d, l)
-        X'X W in the end.
+        ``normal(W)`` gives X'X W, in a new array.
     """
 
-    def step(moved: Array, other: Array, XXW: Array) -> tuple[Array, Array]:
-        largest = float(np.max(other * other, initial=0.0))
-        if largest == 0.0 or rho == 0.0:
-            return moved, XXW
-        moved = moved - other * (XXW - C) / (rho * largest)
-        return moved, normal(moved * other)
+    def step(moved: Array, other: Array) -> Array:
+        size = max(float(other.max(initial=0.0)), -float(other.min(initial=0.0)))
+        if size * size == 0.0 or rho == 0.0:
+            return moved
+        change = normal(moved * other)
+        change -= C
+        change *= other
+        change /= rho * (size * size)
+        return np.subtract(moved, change, out=change)
 
     for _ in range(steps):
-        at.G, XXW = step(at.G, at.H, XXW)
-        at.H, XXW = step(at.H, at.G, XXW)
-    return XXW
+        at.G = step(at.G, at.H)
+        at.H = step(at.H, at.G)
 
 
 def label_step(problem: Problem, at: Factors, F: Array) -> None:
@@ -272,8 +266,8 @@ def _record(trace: LoopTrace, problem: Problem, at: Factors, F: Array, change: A
             f"mFSIR diverged in iteration {trace.iterations + 1}: the objective is not finite\n  cure: choose a "
             "smaller eta, or step='blockwise'; smaller alpha and beta if they are extreme"
         )
-    step = _ratio(np.linalg.norm(change), np.linalg.norm(at.W))
-    trace.add(objective, residual=_ratio(np.sqrt(fit), np.sqrt(size)), step=step)
+    step = ratio(np.linalg.norm(change), np.linalg.norm(at.W))
+    trace.add(objective, residual=ratio(np.sqrt(fit), np.sqrt(size)), step=step)
 
 
 def _largest(matrix: Array) -> float:
@@ -281,5 +275,6 @@ def _largest(matrix: Array) -> float:
     return float(np.linalg.eigvalsh(matrix)[-1])
 
 
-def _ratio(part: float | np.floating, whole: float | np.floating) -> float:
+def ratio(part: float | np.floating, whole: float | np.floating) -> float:
+    """Return part / whole; 0 of nothing."""
     return float(part / whole) if whole > 0 else 0.0

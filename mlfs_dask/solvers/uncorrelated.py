@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg
 
+from mlfs_dask.blocks.linear import row_groups
 from mlfs_dask.blocks.rounding import NEGLIGIBLE, RANK
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.solvers import conjugate_gradients as cg
@@ -260,8 +261,9 @@ class SubspaceRegression:
 
     def __init__(self, sketch: NystromSketch) -> None:
         self.sketch = sketch
-        self.basis: Array | None = None
-        self.images: Array | None = None
+        # Arrays side by side.
+        self.basis: list[Array] = []
+        self.images: list[Array] = []
         self.direction: Array | None = None
 
     def solve(self, M: Array, ridge: Array, smoothing: Smoothing, image: Array | None = None) -> Projection:
@@ -282,51 +284,41 @@ class SubspaceRegression:
         """
         assert self.direction is not None
         assert image is not None
-        S, GS = (
-            new if old is None else np.concatenate([old, new], axis=1)
-            for old, new in ((self.basis, self.direction), (self.images, image))
-        )
-        q, known = M.shape[1], self.basis is not None
-        self.basis = self.images = None  # they are in S and GS
-        across = smoothing.ZX @ S
-        shares = np.divide(
-            across,
-            smoothing.masses[:, np.newaxis],
-            out=np.zeros_like(across),
-            where=smoothing.masses[:, np.newaxis] > 0,
-        )
-        RS = (1.0 + smoothing.theta) * GS
-        RS += ridge[:, np.newaxis] * S
-        RS -= smoothing.ZX.T @ (smoothing.theta * shares)
-        coefficients = _solve_dependent(S.T @ RS, S.T @ M)
-        values, vectors = _eigenpairs(M.T @ (S @ coefficients))
+        q, known, theta, root = M.shape[1], bool(self.basis), smoothing.theta, smoothing.root
+        S = np.concatenate([*self.basis, self.direction], axis=1)
+        self.basis = []  # it is in S
+        GS = np.concatenate([*self.images, image], axis=1)
+        self.images = []
+        RS, across = np.empty_like(S), theta * (root @ S)
+        for part in row_groups(len(S)):
+            RS[part] = (1.0 + theta) * GS[part] + ridge[part, np.newaxis] * S[part] - root[:, part].T @ across
+        SM = S.T @ M
+        coefficients = _solve_dependent(S.T @ RS, SM)
+        values, vectors = _eigenpairs(SM.T @ coefficients)
         root, rank = _root(values, vectors)
         residual = RS @ coefficients
         del RS
         np.subtract(M, residual, out=residual)
         coefficients = coefficients @ root
-        W = S @ coefficients
-        if known:
-            step = coefficients.copy()
-            step[: min(q, len(step))] = 0.0  # without the part along the last W
-            coefficients = np.concatenate([coefficients, step], axis=1)
-        self.basis, self.images = S @ coefficients, GS @ coefficients
+        self.basis, self.images = [S @ coefficients], [GS @ coefficients]
+        if known:  # and the step without the part along the last W
+            self.basis.append(S[:, q:] @ coefficients[q:])
+            self.images.append(GS[:, q:] @ coefficients[q:])
         del S, GS
-        self.direction = self.sketch.precondition(residual @ root, ridge, 1.0 + smoothing.theta)
+        self.direction = self.sketch.precondition(residual @ root, ridge, 1.0 + theta)
         size = float(np.linalg.norm(M))
         error = float(np.linalg.norm(residual)) / size if size > 0 else 0.0
-        return Projection(W, rank, 1, error, values, vectors)
+        return Projection(self.basis[0], rank, 1, error, values, vectors)
 
     def state(self) -> dict[str, Array]:
         """Return arrays to resume from."""
-        assert self.basis is not None
-        assert self.images is not None
         assert self.direction is not None
-        return {"basis": self.basis, "images": self.images, "direction": self.direction}
+        basis, images = (np.concatenate(arrays, axis=1) for arrays in (self.basis, self.images))
+        return {"basis": basis, "images": images, "direction": self.direction}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Continue from the arrays of `state`."""
-        self.basis, self.images, self.direction = (arrays[name] for name in ("basis", "images", "direction"))
+        self.basis, self.images, self.direction = [arrays["basis"]], [arrays["images"]], arrays["direction"]
 
 
 def _solve_dependent(K: Array, right: Array) -> Array:
