@@ -235,6 +235,13 @@ def reads(folder: Path) -> None:
             selecting(store, method, **parameters), before=partial(warm_pages, store), repeats=2
         )
         row["ratio"] = row["cpu_seconds"] / read["cpu_seconds"]
+    for label, work in (("sum of mapped shards", "sum"), ("checksums of mapped shards", "checksum")):
+        row = rows[label] = in_process(
+            f"from peers import over_shards; facts = over_shards({str(store)!r}, {work!r})",
+            before=partial(warm_pages, store),
+            repeats=2,
+        )
+        row["ratio"] = row["cpu_seconds"] / read["cpu_seconds"]
     shards = [str(path) for path in sorted((store / "X").rglob("*")) if path.is_file() and path.name != "zarr.json"]
     times = []
     cold: dict[str, dict[str, Any]] = {}
@@ -280,6 +287,26 @@ def unknown(folder: Path) -> None:
     )
 
 
+def labels(folder: Path) -> None:
+    """Selections with many labels, beside the same with one."""
+    from synthetic import make_store
+
+    rows = {}
+    for form, d, nonzeros, counts in (("dense", 1000, 0, (1, 100)), ("sparse", 100_000, 60, (1, 100, 1000))):
+        for method in ("chi2", "br-cc"):
+            for q in counts:
+                store = make_store(folder / f"labels-{form}-{q}.zarr", 500_000, d, q, nonzeros=nonzeros)
+                row = rows[f"{method}, {form}, {q} labels"] = in_process(
+                    selecting(store, method), before=partial(warm_pages, store)
+                )
+                row["ratio"] = row["cpu_seconds"] / rows[f"{method}, {form}, 1 labels"]["cpu_seconds"]
+    report(
+        "labels",
+        "500 000 rows, 1 000 dense or 100 000 sparse features (60 a row), 3 labels a row; in process, warm",
+        rows,
+    )
+
+
 def small(folder: Path) -> None:
     """Small data in a fresh process: the first fit after import."""
     code = """
@@ -310,7 +337,7 @@ mlfs.LabelEntropy, mlfs.ELC
 
 
 if __name__ == "__main__":
-    benchmarks = {f.__name__: f for f in (dense, sparse, wide, growth, workers, peers, reads, unknown, small)}
+    benchmarks = {f.__name__: f for f in (dense, sparse, wide, growth, workers, peers, reads, labels, unknown, small)}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=benchmarks)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks"))
