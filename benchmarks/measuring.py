@@ -31,6 +31,11 @@ def drop_pages(store: Path) -> None:
             os.close(descriptor)
 
 
+def shards_of(store: Path) -> list[Path]:
+    """The shards of a dense X."""
+    return [path for path in sorted((store / "X").rglob("*")) if path.is_file() and path.name != "zarr.json"]
+
+
 def warm_pages(store: Path) -> None:
     """Read every file of a folder once."""
     for path in [store] if store.is_file() else store.rglob("*"):

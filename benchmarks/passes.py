@@ -21,7 +21,17 @@ from typing import Any
 
 import measuring
 import numpy as np
-from measuring import GIB, bind_workers, drop_pages, in_cluster, in_process, plain_read, selection, warm_pages
+from measuring import (
+    GIB,
+    bind_workers,
+    drop_pages,
+    in_cluster,
+    in_process,
+    plain_read,
+    selection,
+    shards_of,
+    warm_pages,
+)
 
 report = partial(measuring.report, "passes", measuring.RESULTS)
 
@@ -242,14 +252,13 @@ def reads(folder: Path) -> None:
             repeats=2,
         )
         row["ratio"] = row["cpu_seconds"] / read["cpu_seconds"]
-    shards = [str(path) for path in sorted((store / "X").rglob("*")) if path.is_file() and path.name != "zarr.json"]
     times = []
     cold: dict[str, dict[str, Any]] = {}
     for label, (method, parameters) in methods.items():
         # Disks of rented machines are not always as fast: each method has a dd before it.
         drop_pages(store)
         started = time.perf_counter()
-        for shard in shards:
+        for shard in shards_of(store):
             subprocess.run(["dd", f"if={shard}", "of=/dev/null", "bs=4M", "status=none"], check=True)
         times.append(time.perf_counter() - started)
         cold[f"{label}, cold"] = in_process(selecting(store, method, cold=True, **parameters), repeats=3)

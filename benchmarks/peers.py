@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import drop_pages
+from measuring import drop_pages, shards_of
 
 
 def from_counts(n: int, joint: np.ndarray, ones: np.ndarray, positives: np.ndarray) -> np.ndarray:
@@ -114,9 +114,8 @@ def over_shards(store: str, work: str) -> dict[str, Any]:
     """The sum or the checksum of each shard of X as a whole, mapped: the least that a pass can take."""
     from mlfs_dask.storage.digest import crc32c
 
-    paths = [path for path in sorted((Path(store) / "X").rglob("*")) if path.is_file() and path.name != "zarr.json"]
     begun = time.perf_counter(), time.process_time()
-    for path in paths:
+    for path in shards_of(Path(store)):
         shard = np.memmap(path, np.uint8, "r")
         if work == "sum":
             with np.errstate(all="ignore"):  # among the values lie checksums

@@ -185,18 +185,32 @@ def machine_code_folder() -> Path | None:
     return folder if private and os.access(folder, os.W_OK) else None
 
 
+def allocator_settings(memory: int) -> dict[str, int]:
+    """Return the variables by which glibc keeps freed memory for later arrays, at most a quarter of so many bytes.
+
+    Fresh buffers cost more time than reading: the system clears each page, and every 4 KiB are a fault. With high
+    thresholds and one heap for all threads of a process freed memory serves the next block. It counts as used, so it
+    may only be a fraction of a limit.
+    """
+    return {
+        "MALLOC_ARENA_MAX": 1,
+        "MALLOC_MMAP_THRESHOLD_": 2**30,
+        "MALLOC_TRIM_THRESHOLD_": min(2**30, memory // 4),
+    }
+
+
 @contextlib.contextmanager
 def freed_memory_kept() -> Iterator[None]:
-    """Have the allocator keep freed memory for later arrays inside the with-block, at most a quarter of what there is.
+    """Have this process keep freed memory as `allocator_settings` say inside the with-block.
 
-    The system clears each page of new memory. In loops with wide data that is a third of the driver's CPU seconds.
-    Threads that start in the block share one heap with all others.
+    In loops with wide data clearing pages was a third of the driver's CPU seconds. Threads that start in the block
+    share one heap with all others.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda option, value: None)  # in glibc only
     arenas, mmap_threshold, trim_threshold = -8, -3, -1  # of malloc.h
-    mallopt(arenas, 1)
-    mallopt(mmap_threshold, 2**30)
-    mallopt(trim_threshold, min(2**30, available_memory() // 4))
+    values = allocator_settings(available_memory()).values()
+    for option, value in zip((arenas, mmap_threshold, trim_threshold), values, strict=True):
+        mallopt(option, value)
     try:
         yield
     finally:
@@ -208,6 +222,10 @@ def freed_memory_kept() -> Iterator[None]:
 def give_back_freed_memory() -> None:
     """Return freed memory, which the allocator keeps for the next block, to the system."""
     gc.collect()
+    _trim()
+
+
+def _trim() -> None:
     with contextlib.suppress(OSError, AttributeError):  # malloc_trim exists in glibc only
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -319,7 +337,11 @@ def blas_threads() -> int:
 
 
 def driver_bytes() -> int:
-    """Return the resident bytes of this process, with the unplanned bytes of a first job."""
+    """Return the resident bytes of this process, with the unplanned bytes of a first job.
+
+    Freed memory goes back to the system: a job fills it again, and would count it twice.
+    """
+    _trim()
     return max(PROCESS_BYTES, current_rss() + FIRST_JOB_BYTES)
 
 

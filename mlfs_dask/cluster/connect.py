@@ -574,15 +574,9 @@ def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
     wait : float
         Seconds that tasks may wait for a worker.
     """
-    # Fresh buffers cost more time than reading: a page fault for every 4 KiB. With high thresholds and one heap for all
-    # threads of a worker, glibc keeps freed memory for the next block. The kept memory counts as used, so it may only
-    # be a fraction of the limit.
-    trim_threshold = min(2**30, memory_limit // 4)
     return {
         _ENVIRON: {
-            "MALLOC_ARENA_MAX": 1,
-            "MALLOC_MMAP_THRESHOLD_": 2**30,
-            "MALLOC_TRIM_THRESHOLD_": trim_threshold,
+            **runtime.allocator_settings(memory_limit),
             "OMP_NUM_THREADS": 1,
             "MKL_NUM_THREADS": 1,
             "OPENBLAS_NUM_THREADS": 1,

@@ -195,7 +195,9 @@ def _plans_of(profile: Profile, resources: Resources, sizes: ReadingSizes) -> It
         run_bytes = max(MIN_RUN_BYTES, READ_PER_STATE * sizes.state_bytes)
         by_bytes = min(profile.read_bytes // run_bytes, MAX_RUNS // pieces)
     # Many large partials cost more to move, and to fill and add up, than uneven workers cost in waiting.
-    runs_per_slot, widest = (RUNS_PER_SLOT, MAX_FAN_IN) if not large else (1 if resources.client is None else 2, 4)
+    runs_per_slot, widest = RUNS_PER_SLOT, MAX_FAN_IN
+    if large:
+        runs_per_slot, widest = 1 if resources.client is None else 2, 4
     most = max(runs_per_slot * slots, by_bytes)
     if profile.remote:
         most = min(most, max(1, profile.read_bytes // (slots * REMOTE_RUN_BYTES)) * slots)

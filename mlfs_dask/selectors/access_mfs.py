@@ -45,7 +45,7 @@ from mlfs_dask.selectors.scores import not_converged
 from mlfs_dask.solvers import label_propagation, uncorrelated
 from mlfs_dask.solvers.label_propagation import propagate_labels
 from mlfs_dask.solvers.laplacian import Laplacian
-from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.solvers.trace import LoopTrace, ratio
 from mlfs_dask.solvers.uncorrelated import (
     RESIDUAL_TOL,
     GramRegression,
@@ -653,7 +653,7 @@ class _Loop:
             self.penalty = self._update_S() + self._update_P()
 
             norm = float(np.linalg.norm(self.W))
-            step = float(np.linalg.norm(self.W - before)) / norm if norm > 0 else 0.0
+            step = ratio(np.linalg.norm(self.W - before), norm)
             trace.add(self.objective(), graph_penalty=self.penalty, step=step)
             if norm == 0 or (t > 1 and self._has_settled()):
                 trace.converged = True

@@ -38,9 +38,9 @@ from mlfs_dask.selectors.in_memory import GraphKind, InMemory
 from mlfs_dask.selectors.loop import Loop, Scaled, placeholder, ranking_settled
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, StepsPerPass, seed_of
 from mlfs_dask.solvers import blockwise, spectral
-from mlfs_dask.solvers.blockwise import Factors, Problem, descend, ratio, unit_rows
+from mlfs_dask.solvers.blockwise import Factors, Problem, descend, unit_rows
 from mlfs_dask.solvers.laplacian import Laplacian
-from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.solvers.trace import LoopTrace, ratio
 from mlfs_dask.statistics.gram import Gram, NormalProduct, scale_gram
 from mlfs_dask.statistics.labelled import AtShares
 from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums, first_factors, latent_system
@@ -396,7 +396,8 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         if rows.XXW.size and len(values.get("step", ())) == sum(values.get("steps", ())):  # sums of a pass
             before, image = at.W, rows.XXW
         after = self._step(fixed, replace(at, U=U, before=before, image=image), rows)
-        trace.record(step=ratio(np.linalg.norm(after.W - at.W), np.linalg.norm(after.W)))
+        W = after.W
+        trace.record(step=ratio(np.linalg.norm(W - at.W), np.linalg.norm(W)))
         return after
 
     def predict(self, fixed: Fixed, at: At, sums: LatentSums, after: At) -> dict[str, Array] | None:

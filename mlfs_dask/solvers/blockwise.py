@@ -15,7 +15,7 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.solvers.laplacian import Laplacian
-from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.solvers.trace import LoopTrace, ratio
 from mlfs_dask.typing import Array
 
 #: Arrays of shape (n, l) that the loop holds: V, X W, L V, the gradient of V, and two temporary ones.
@@ -273,8 +273,3 @@ def _record(trace: LoopTrace, problem: Problem, at: Factors, F: Array, change: A
 def _largest(matrix: Array) -> float:
     """Return the largest eigenvalue of a small symmetric matrix."""
     return float(np.linalg.eigvalsh(matrix)[-1])
-
-
-def ratio(part: float | np.floating, whole: float | np.floating) -> float:
-    """Return part / whole; 0 of nothing."""
-    return float(part / whole) if whole > 0 else 0.0

@@ -18,6 +18,7 @@ from mlfs_dask.blocks.column_keys import copies_of
 from mlfs_dask.blocks.proximal import row_norms, shrink_rows
 from mlfs_dask.blocks.rounding import SAME
 from mlfs_dask.errors import MlfsError, parameter
+from mlfs_dask.solvers.trace import ratio
 from mlfs_dask.typing import Array
 
 #: Arrays of shape (q, d) that the loop holds at once, A and a working copy of its chosen columns included.
@@ -166,14 +167,14 @@ def solve_corrected(
         # Eq. 15, the multiplier of W = U.
         W -= W_new
         norm = float(np.linalg.norm(W_new))
-        change = _ratio(float(np.linalg.norm(W)), norm, nothing)
+        change = ratio(np.linalg.norm(W), norm, nothing)
         W = W_new
         W_p = W[mask]
         image = normal(W_p)
         fit = target + float(np.vdot(W_p, image)) - 2.0 * float(np.vdot(W_p, C_p))  # ‖A_p W_p − Γ‖²
         objective.append(0.5 * max(fit, 0.0) + lambda_ * float(row_norms(U).sum()))
         U -= W
-        gaps.append(_ratio(float(np.linalg.norm(U)), norm, nothing))
+        gaps.append(ratio(np.linalg.norm(U), norm, nothing))
         U *= beta
         V += U
 
@@ -273,10 +274,10 @@ def solve_published(
             mask = best
 
             V = V - beta * (W_new - U)  # Eq. 15
-            tau = _ratio(1.0, float(row_norms(A.T @ (A @ V)).max()))  # Appendix B
+            tau = ratio(1.0, row_norms(A.T @ (A @ V)).max())  # Appendix B
 
             step, norm = float(np.linalg.norm(W_new - W)), float(np.linalg.norm(W_new))
-            gaps.append(_ratio(float(np.linalg.norm(W_new - U)), norm))
+            gaps.append(ratio(np.linalg.norm(W_new - U), norm))
             W = W_new
             fit = float(np.linalg.norm(A[:, mask] @ W[mask] - Gamma))
             objective.append(0.5 * fit * fit + lambda_ * float(row_norms(U).sum()))
@@ -290,8 +291,3 @@ def solve_published(
                 converged = True
                 break
     return Solution(W, mask, residual, objective, gaps, swaps, converged, first)
-
-
-def _ratio(part: float, whole: float, nothing: float = 0.0) -> float:
-    """Return the ratio of part to whole, 0 if the whole is 0."""
-    return part / whole if whole > nothing else 0.0

@@ -7,6 +7,8 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from mlfs_dask import runtime
 
 logger = logging.getLogger(__name__)
@@ -60,3 +62,8 @@ class LoopTrace:
     def facts(self) -> dict[str, Any]:
         """Return everything, as plain data of which `type(trace)(**facts)` makes the trace again."""
         return asdict(self)
+
+
+def ratio(part: float | np.floating, whole: float | np.floating, nothing: float = 0.0) -> float:
+    """Return part / whole; 0 of a whole that is nothing."""
+    return float(part) / float(whole) if whole > nothing else 0.0

@@ -17,6 +17,7 @@ from mlfs_dask.blocks.linear import row_groups
 from mlfs_dask.blocks.rounding import NEGLIGIBLE, RANK
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.solvers import conjugate_gradients as cg
+from mlfs_dask.solvers.trace import ratio
 from mlfs_dask.typing import Array
 
 #: Arrays of shape (d, d) that `solve_gram` holds besides R: a copy, which becomes the factor.
@@ -284,14 +285,14 @@ class SubspaceRegression:
         """
         assert self.direction is not None
         assert image is not None
-        q, known, theta, root = M.shape[1], bool(self.basis), smoothing.theta, smoothing.root
+        q, known, theta, LZX = M.shape[1], bool(self.basis), smoothing.theta, smoothing.root
         S = np.concatenate([*self.basis, self.direction], axis=1)
         self.basis = []  # it is in S
         GS = np.concatenate([*self.images, image], axis=1)
         self.images = []
-        RS, across = np.empty_like(S), theta * (root @ S)
+        RS, across = np.empty_like(S), theta * (LZX @ S)
         for part in row_groups(len(S)):
-            RS[part] = (1.0 + theta) * GS[part] + ridge[part, np.newaxis] * S[part] - root[:, part].T @ across
+            RS[part] = (1.0 + theta) * GS[part] + ridge[part, np.newaxis] * S[part] - LZX[:, part].T @ across
         SM = S.T @ M
         coefficients = _solve_dependent(S.T @ RS, SM)
         values, vectors = _eigenpairs(SM.T @ coefficients)
@@ -306,8 +307,7 @@ class SubspaceRegression:
             self.images.append(GS[:, q:] @ coefficients[q:])
         del S, GS
         self.direction = self.sketch.precondition(residual @ root, ridge, 1.0 + theta)
-        size = float(np.linalg.norm(M))
-        error = float(np.linalg.norm(residual)) / size if size > 0 else 0.0
+        error = ratio(np.linalg.norm(residual), np.linalg.norm(M))
         return Projection(self.basis[0], rank, 1, error, values, vectors)
 
     def state(self) -> dict[str, Array]:

@@ -137,7 +137,7 @@ class Case:
         inputs: list[str],
         grows: bool = False,
         persist: bool = False,
-        every: bool = True,
+        every: bool,
     ) -> None:
         self.template, self.work, self.inputs = template, work, inputs
         self.words, self.again, self.output, self.persist = words, again, output, persist
