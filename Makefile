@@ -58,7 +58,7 @@ $(VENV)/.dist: $(VENV)/.pip pyproject.toml
 demo: $(VENV)/.demo
 	$(BIN)/mlfs demo $(DEMO) --force
 
-test: $(VENV)/.test
+test: $(VENV)/.test $(VENV)/.docs
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(SKIPS) $(ARGS)
 
 golden: $(VENV)/.test
