@@ -255,11 +255,9 @@ def check_client(facts: Facts) -> Iterator[Check]:
     """Check the process that runs the command."""
     versions = (f"{name} {version[:12] if name == CODE else version}" for name, version in facts.versions.items())
     yield Check("versions", "ok", ", ".join(versions))
-    yield _check_memory("memory", facts)
-    yield _check_files("open files", facts)
-    yield _check_scratch("scratch space", facts)
+    yield from (check(facts) for check in (_check_memory, _check_files, _check_scratch))
     if facts.reading is not None:
-        yield _check_reading("store", facts)
+        yield _check_reading(facts)
 
 
 def _check_cluster(client: Client | None, here: Facts, store: str | None) -> Iterator[Check]:
@@ -302,28 +300,24 @@ def check_workers(facts: dict[str, Facts], here: Facts) -> Iterator[Check]:
     else:
         yield Check("worker versions", "ok", "the same as here, and the same code")
     yield _check_hosts(facts)
-    for name, check in (
-        ("worker memory", _check_memory),
-        ("worker open files", _check_files),
-        ("worker scratch space", _check_scratch),
-        ("worker allocator", _check_allocator),
-        ("worker threads", _check_threads),
-    ):
-        yield _worst(name, check, facts)
+    for check in (_check_memory, _check_files, _check_scratch, _check_allocator, _check_threads):
+        yield _worst(check, facts)
     if here.reading is not None:
         yield _check_readings(facts, here.reading)
 
 
-def _worst(name: str, check: Callable[[str, Facts], Check], facts: dict[str, Facts]) -> Check:
-    checks = [(of_worker.host, check(name, of_worker)) for _, of_worker in sorted(facts.items())]
+def _worst(check: Callable[[Facts], Check], facts: dict[str, Facts]) -> Check:
+    checks = [(of_worker.host, check(of_worker)) for _, of_worker in sorted(facts.items())]
+    name = f"worker {checks[0][1].name}"
     failing = [(host, result) for host, result in checks if result.status != "ok"]
     if not failing:
-        return checks[0][1]
+        return replace(checks[0][1], name=name)
     host, worst = max(failing, key=lambda pair: pair[1].status == "fail")
-    return replace(worst, detail=f"{worst.detail} (on {len(failing)} of {len(checks)} workers, the first on {host})")
+    where = f" (on {len(failing)} of {len(checks)} workers, the first on {host})"
+    return replace(worst, name=name, detail=worst.detail + where)
 
 
-def _check_memory(name: str, facts: Facts) -> Check:
+def _check_memory(facts: Facts) -> Check:
     limit, total = facts.memory_limit, facts.memory_total
     usable = min(limit or facts.memory_available, total)
     detail = f"{_gib(usable)} to use, {_gib(total)} in all"
@@ -333,49 +327,51 @@ def _check_memory(name: str, facts: Facts) -> Check:
             " without a word"
         )
         cure = "start the workers with a --memory-limit below that, divided by the workers of the host."
-        return Check(name, "fail", detail, cure)
+        return Check("memory", "fail", detail, cure)
     if usable < LITTLE:
-        return Check(name, "warn", detail, "give 1 GiB or more, or ask `mlfs plan` before every selection.")
-    return Check(name, "ok", detail)
+        return Check("memory", "warn", detail, "give 1 GiB or more, or ask `mlfs plan` before every selection.")
+    return Check("memory", "ok", detail)
 
 
-def _check_files(name: str, facts: Facts) -> Check:
+def _check_files(facts: Facts) -> Check:
     if facts.open_files in (-1, resource.RLIM_INFINITY):
-        return Check(name, "ok", "no limit")
+        return Check("open files", "ok", "no limit")
     detail = f"{facts.open_files:,} at once"
     if facts.open_files < FEW_FILES:
-        return Check(name, "warn", detail, f"raise the limit: ulimit -n {FEW_FILES}")
-    return Check(name, "ok", detail)
+        return Check("open files", "warn", detail, f"raise the limit: ulimit -n {FEW_FILES}")
+    return Check("open files", "ok", detail)
 
 
-def _check_scratch(name: str, facts: Facts) -> Check:
+def _check_scratch(facts: Facts) -> Check:
     if facts.scratch_free < 0:
         cure = "point TMPDIR (or `dask worker --local-directory`) to a folder that can be."
-        return Check(name, "fail", f"{facts.scratch} cannot be written", cure)
+        return Check("scratch space", "fail", f"{facts.scratch} cannot be written", cure)
     detail = f"{_gib(facts.scratch_free)} free in {facts.scratch}"
     if facts.scratch_free < LITTLE:
-        return Check(name, "warn", detail, "make room, or point TMPDIR (`dask worker --local-directory`) elsewhere.")
-    return Check(name, "ok", detail)
+        cure = "make room, or point TMPDIR (`dask worker --local-directory`) elsewhere."
+        return Check("scratch space", "warn", detail, cure)
+    return Check("scratch space", "ok", detail)
 
 
-def _check_allocator(name: str, facts: Facts) -> Check:
+def _check_allocator(facts: Facts) -> Check:
     if facts.keeps_memory:
-        return Check(name, "ok", "freed buffers are kept for the next block")
+        return Check("allocator", "ok", "freed buffers are kept for the next block")
     detail = "freed buffers go back to the system after every block, which slows reading down"
-    return Check(name, "warn", detail, "start the workers with DASK_CONFIG=deploy/dask.yaml (see deploy/README.md).")
+    cure = "start the workers with DASK_CONFIG=deploy/dask.yaml (see deploy/README.md)."
+    return Check("allocator", "warn", detail, cure)
 
 
-def _check_threads(name: str, facts: Facts) -> Check:
+def _check_threads(facts: Facts) -> Check:
     detail = (
         f"{number_of(facts.threads, 'task')} at a time with {number_of(facts.blas_threads, 'thread')} of BLAS,"
         f" {number_of(facts.cores, 'core')}"
     )
     if facts.blas_threads > 1 and facts.threads * facts.blas_threads > facts.cores:
         cure = "start the workers with OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1."
-        return Check(name, "warn", f"{detail}: they wait for one another", cure)
+        return Check("threads", "warn", f"{detail}: they wait for one another", cure)
     if facts.threads > facts.cores:
-        return Check(name, "warn", detail, "start the workers with --nthreads no larger than their cores.")
-    return Check(name, "ok", detail)
+        return Check("threads", "warn", detail, "start the workers with --nthreads no larger than their cores.")
+    return Check("threads", "ok", detail)
 
 
 def _check_hosts(facts: dict[str, Facts]) -> Check:
@@ -396,18 +392,18 @@ def _check_hosts(facts: dict[str, Facts]) -> Check:
     return Check("host memory", "ok", f"enough for all workers of {number_of(len(hosts), 'host')}")
 
 
-def _check_reading(name: str, facts: Facts) -> Check:
+def _check_reading(facts: Facts) -> Check:
     reading = facts.reading
     assert reading is not None
     if reading.problem:
-        return Check(name, "fail", reading.problem, reading.cure)
-    return Check(name, "ok", f"{reading.digest[:12]}, {reading.speed / 1e6:,.0f} MB/s")
+        return Check("store", "fail", reading.problem, reading.cure)
+    return Check("store", "ok", f"{reading.digest[:12]}, {reading.speed / 1e6:,.0f} MB/s")
 
 
 def _check_readings(facts: dict[str, Facts], here: StoreReading) -> Check:
     """Fail if a worker reads another store than this process; warn if a worker is much slower than the median."""
     name = "worker store"
-    worst = _worst(name, _check_reading, facts)
+    worst = _worst(_check_reading, facts)
     if worst.status != "ok":
         # This process opened the store, so the cure "make a store" would mislead on the worker.
         if worst.cure and not (here.digest and worst.cure == NOT_A_STORE):

@@ -353,7 +353,7 @@ def _without_logs_of_dask(*names: str) -> Iterator[None]:
     """Silence Dask's tracebacks of a lost connection, which the package's own message replaces; -vv shows them."""
     loggers = [logging.getLogger(name) for name in (*names, "tornado.application")]
     before = [dask_logger.level for dask_logger in loggers]
-    if not _shows_logs_of_dask():
+    if not logger.isEnabledFor(logging.DEBUG):
         for dask_logger in loggers:
             dask_logger.setLevel(logging.CRITICAL)
     try:
@@ -365,10 +365,6 @@ def _without_logs_of_dask(*names: str) -> Iterator[None]:
 
 def _log_exception_of_loop(loop: object, context: dict[str, Any]) -> None:
     logger.debug("Dask: %s", context.get("message"), exc_info=context.get("exception"))
-
-
-def _shows_logs_of_dask() -> bool:
-    return logger.isEnabledFor(logging.DEBUG)
 
 
 def _new_client(*args: Any, **options: Any) -> Client:
@@ -530,7 +526,7 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait
                         "port": [0, 0],
                     },
                     # Silences printing only: `Cluster.death_of` reads the nannies' logs of dead workers.
-                    silence_logs=logging.ERROR if _shows_logs_of_dask() else LOGS_NOTHING,
+                    silence_logs=logging.ERROR if logger.isEnabledFor(logging.DEBUG) else LOGS_NOTHING,
                 )
                 stack.callback(_close_without_interruption, cluster)
         except (OSError, TimeoutError, RuntimeError) as error:

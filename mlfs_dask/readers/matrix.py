@@ -818,29 +818,22 @@ class MatrixReader(Reader):
                 before += length
 
     def _features(self, X: Matrix, row: int) -> Matrix:
-        if X.dtype.kind not in "buif":
-            raise DataError(
-                f"X holds {X.dtype}, numbers were expected",
-                file=self.path,
-                cure="code texts as numbers and write the file again",
-            )
+        self._require_numbers("X", X, "numbers were", "code texts as numbers")
         return X[:, list(self._kept)] if self._kept else X
 
     def _labels(self, Y: Matrix, row: int) -> csr_array:
-        if Y.dtype.kind not in "buif":
-            raise DataError(
-                f"Y holds {Y.dtype}, 0 and 1 were expected",
-                file=self.path,
-                cure="code the labels as 0 and 1 (-1 = unknown) and write the file again",
-            )
-        names = self.header.label_names
+        self._require_numbers("Y", Y, "0 and 1 were", "code the labels as 0 and 1 (-1 = unknown)")
 
         def place(offset: int) -> dict[str, Any]:
             return {"row": row + offset + 1}
 
-        if isinstance(Y, np.ndarray):
-            return label_block(Y, names=names, file=self.path, place=place, meaning=self._meaning)
-        return sparse_label_block(Y, names=names, file=self.path, place=place, meaning=self._meaning)
+        block: Callable[..., csr_array] = label_block if isinstance(Y, np.ndarray) else sparse_label_block
+        return block(Y, names=self.header.label_names, file=self.path, place=place, meaning=self._meaning)
+
+    def _require_numbers(self, name: str, matrix: Matrix, expected: str, cure: str) -> None:
+        if matrix.dtype.kind not in "buif":
+            problem = f"{name} holds {matrix.dtype}, {expected} expected"
+            raise DataError(problem, file=self.path, cure=f"{cure} and write the file again")
 
 
 def names_in(

@@ -497,7 +497,7 @@ def wants_compiled(profile: Profile) -> bool:
     if profile.weight is not None or profile.numeric:
         return False  # the compiled kernels count every row once
     cardinality = profile.label_nonzeros / max(profile.n, 1)
-    # Beside them SciPy makes the products of a sparse block anew, twice, and adds them: four additions of each label
-    # and feature for some two million stored values.
-    made = profile.q * profile.d / 2**19 if profile.sparse else 0
+    # Of a sparse block NumPy takes the time of 16 additions more for each stored value, whose mean it looks up, and
+    # SciPy makes the products anew, twice, and adds them: four of each label and feature for some two million values.
+    made = 16 + profile.q * profile.d / 2**19 if profile.sparse else 0
     return profile.nonzeros * (2 + cardinality + made) > gates.COMPILED_PRODUCTS

@@ -513,7 +513,7 @@ class StoreRows(RowSource):
         Stored values of X and of Y before each partition.
     features : FeatureInfo
         Not sent to workers.
-    label_counts : int64 array, shape (3, q)
+    label_counts : int64 array, shape (3, q), or None
         Not sent to workers.
     block_bytes : int
     digest : str, optional
@@ -532,7 +532,7 @@ class StoreRows(RowSource):
     nonzero_offsets: NDArray[np.int64]
     label_offsets: NDArray[np.int64]
     features: FeatureInfo = field()
-    label_counts: NDArray[np.int64] = field()
+    label_counts: NDArray[np.int64] | None = field()
     block_bytes: int = BLOCK_BYTES
     digest: str | None = None
     earlier: tuple[tuple[str, int], ...] = ()
@@ -542,7 +542,7 @@ class StoreRows(RowSource):
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.location, self.X, self.Y, self.row_offsets, self.nonzero_offsets, self.label_offsets)
-        return StoreRows, (*parts, FeatureInfo(), np.zeros((3, 0), dtype=np.int64), self.block_bytes)
+        return StoreRows, (*parts, FeatureInfo(), None, self.block_bytes)
 
     @cached_property
     def place(self) -> str:

@@ -144,8 +144,10 @@ def test_views_upon_views_are_what_numpy_makes_of_the_arrays(sources, arrays, ki
     if source.residence == "graph":
         ((_, counts), _), _ = run_reading(source, code_statistics(profile), current_resources(threads=1))
         np.testing.assert_array_equal(counts, count_labels(as_labels(Y), weights))
+        everywhere = [source]
     else:
-        for each in (source, pickle.loads(pickle.dumps(source))):
+        everywhere = [source, pickle.loads(pickle.dumps(source))]
+        for each in everywhere:
             for found, expected in zip(streamed(each), plain, strict=True):
                 np.testing.assert_array_equal(found, expected)
         alone = streamed(source.labels_only())
@@ -154,8 +156,11 @@ def test_views_upon_views_are_what_numpy_makes_of_the_arrays(sources, arrays, ki
         np.testing.assert_array_equal(alone[2], weights)
     np.testing.assert_array_equal(source.all_labels().toarray(), Y)
     # Whatever is known is true.
-    if source.label_counts is not None:
-        np.testing.assert_array_equal(source.label_counts, count_labels(as_labels(Y), weights))
+    for each in everywhere:
+        if each.label_counts is not None:
+            np.testing.assert_array_equal(each.label_counts, count_labels(as_labels(Y), weights))
+        if each.unknown_labels is not None:
+            assert set(each.unknown_labels) >= set(np.flatnonzero((Y < 0).any(axis=0)))
     measured = vars(measure_features(sp.csr_array(X) if profile.sparse else X))
     expected = {name: values for name, values in measured.items() if values is not None}
     for name, values in vars(source.features).items():
