@@ -175,9 +175,10 @@ def test_standardised_values_are_no_integers(container):
     assert found.m2 == pytest.approx(((exact - exact.mean(axis=0)) ** 2).sum(axis=0).astype(float), rel=1e-12)
 
 
-@pytest.mark.parametrize(("q", "d", "expected"), [(100, 100_000, True), (1, 100_000, False), (100, 1000, False)])
-def test_products_of_many_labels_with_many_sparse_features_are_compiled_from_fewer_rows_on(q, d, expected):
-    n = 500_000
+@pytest.mark.parametrize(
+    ("n", "q", "expected"), [(200_000, 100, True), (200_000, 1, False), (500_000, 1, True), (80_000, 100, False)]
+)
+def test_products_of_sparse_rows_are_compiled_from_fewer_rows_on_with_many_labels(n, q, expected):
     sizes = {"nonzeros": 60 * n, "label_nonzeros": 3 * n, "partitions": 10, "block_rows": 50_000, "block_bytes": 2**24}
-    profile = Profile(n, d, q, True, np.dtype(np.float32), **sizes, buffer_bytes=2**24, read_bytes=2**28)
+    profile = Profile(n, 100_000, q, True, np.dtype(np.float32), **sizes, buffer_bytes=2**24, read_bytes=2**28)
     assert wants_compiled(profile) == expected
