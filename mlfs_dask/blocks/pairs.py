@@ -23,41 +23,31 @@ from mlfs_dask.typing import Array
 COUNTS_AT_ONCE = 2**15
 
 
-class PartnerCounts(NamedTuple):
-    """Counts of the partners' codes, alone and with a label.
-
-    Attributes
-    ----------
-    codes : int64 array, shape (m,)
-        Rows with each code of a partner except its reference code, partner by partner; float64 for weighted rows, like
-        the other arrays.
-    labels : int64 array, shape (q,)
-        Rows with each label.
-    both : int64 array, shape (m, q)
-        Rows with the code and the label.
-    """
-
-    codes: NDArray[Any]
-    labels: NDArray[Any]
-    both: NDArray[Any]
-
-
 class PairCounts(NamedTuple):
-    """Counts of the K codes of w features, alone and with a code of a partner, a label, or both.
+    """Counts of the K codes of w features, alone and with a code of a partner, a label, or both; and of the partners.
 
     Attributes
     ----------
     alone : int64 array, shape (K, w)
+        float64 for weighted rows, like the other arrays.
     codes : int64 array, shape (K, m, w)
-        Second axis as in `PartnerCounts`.
     labels : int64 array, shape (K, q, w)
     both : int64 array, shape (K, m, q, w)
+    partner : int64 array, shape (m,)
+        Rows with each code of a partner except its reference code, partner by partner.
+    positives : int64 array, shape (q,)
+        Rows with each label.
+    partner_both : int64 array, shape (m, q)
+        Rows with the code of the partner and the label.
     """
 
     alone: NDArray[Any]
     codes: NDArray[Any]
     labels: NDArray[Any]
     both: NDArray[Any]
+    partner: NDArray[Any]
+    positives: NDArray[Any]
+    partner_both: NDArray[Any]
 
 
 def face_splitting_product(A: sp.csr_array, B: sp.csr_array) -> sp.csr_array:
@@ -106,8 +96,7 @@ def row_runs(entries: NDArray[np.integer[Any]], max_entries: int) -> Iterator[sl
 
 
 def pair_terms(
-    pairs: PairCounts,
-    partner: PartnerCounts,
+    counts: PairCounts,
     ptr: NDArray[np.int64],
     n: int | float,
     logs: Array | None = None,
@@ -116,9 +105,8 @@ def pair_terms(
 
     Parameters
     ----------
-    pairs : PairCounts
-        Counts of w features.
-    partner : PartnerCounts
+    counts : PairCounts
+        Of w features.
     ptr : int64 array, shape (c + 1,)
         Codes ptr[i]..ptr[i + 1]-1 belong to partner i.
     n : int or float
@@ -132,36 +120,36 @@ def pair_terms(
         Terms within the rounding error of their entropies are zero.
     entropy : float64 array, shape (w,)
     """
-    q = len(partner.labels)
+    q = len(counts.positives)
     error = rounding_error(n)
-    K, w = pairs.alone.shape
+    K, w = counts.alone.shape
     terms = np.zeros((2 if q else 1, len(ptr) - 1, w))
-    H_f = entropy_of_counts(pairs.alone, n)
-    H_l = entropy_of_counts(np.stack([partner.labels, n - partner.labels]), n)[:, np.newaxis]
-    H_fl = _entropy_with_labels(pairs.alone[:, np.newaxis], pairs.labels, n)  # (q, w)
+    H_f = entropy_of_counts(counts.alone, n)
+    H_l = entropy_of_counts(np.stack([counts.positives, n - counts.positives]), n)[:, np.newaxis]
+    H_fl = _entropy_with_labels(counts.alone[:, np.newaxis], counts.labels, n)  # (q, w)
     counts_per_code = K * (q + 1) * w if logs is None else max(K * w, q)
     for batch in _partner_batches(np.diff(ptr), counts_per_code):
         codes = ptr[batch] + np.arange(ptr[batch[0] + 1] - ptr[batch[0]])[:, np.newaxis]  # (K_s - 1, partners)
-        N_s = _with_reference(partner.codes[codes], n)  # (K_s, partners)
+        N_s = _with_reference(counts.partner[codes], n)  # (K_s, partners)
         H_s, H_sl = entropy_of_counts(N_s, n), None
         if q:
-            N_sl = _with_reference(partner.both[codes], partner.labels)  # (K_s, partners, q)
+            N_sl = _with_reference(counts.partner_both[codes], counts.positives)  # (K_s, partners, q)
             H_sl = _entropy_with_labels(N_s[..., np.newaxis], N_sl, n)
         if logs is not None:
             from mlfs_dask.blocks.pairs_compiled import add_interactions, set_information
 
             sizes = float(n), float(np.log(n))
-            set_information(terms[0], batch, ptr, pairs.alone, pairs.codes, logs, *sizes, H_f, H_s, error)
+            set_information(terms[0], batch, ptr, counts.alone, counts.codes, logs, *sizes, H_f, H_s, error)
             if H_sl is not None:
                 entropies = terms[0, batch], H_l[:, 0], H_fl, H_sl, error
-                add_interactions(terms[1], batch, ptr, *pairs, logs, *sizes, *entropies)
+                add_interactions(terms[1], batch, ptr, *counts[:4], logs, *sizes, *entropies)
             continue
-        N_fs = _with_reference(pairs.codes[:, codes], pairs.alone[:, np.newaxis], axis=1)  # (K, K_s, partners, w)
+        N_fs = _with_reference(counts.codes[:, codes], counts.alone[:, np.newaxis], axis=1)  # (K, K_s, partners, w)
         shared = H_f + H_s[:, np.newaxis] - entropy_of_counts(N_fs, n, axes=2)
         shared[shared <= error] = 0.0
         terms[0, batch] = shared
         if H_sl is not None:
-            N_fsl = _with_reference(pairs.both[:, codes], pairs.labels[:, np.newaxis], axis=1)
+            N_fsl = _with_reference(counts.both[:, codes], counts.labels[:, np.newaxis], axis=1)
             H_fsl = _entropy_with_labels(N_fs[:, :, :, np.newaxis], N_fsl, n, axes=2)
             of_label = shared[:, np.newaxis] + H_l - H_fl - H_sl[..., np.newaxis] + H_fsl
             of_label[np.abs(of_label) <= error] = 0.0

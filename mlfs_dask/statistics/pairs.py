@@ -24,7 +24,6 @@ from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.blocks.pairs import (
     COUNTS_AT_ONCE,
     PairCounts,
-    PartnerCounts,
     face_splitting_product,
     pair_terms,
     row_runs,
@@ -171,10 +170,10 @@ class PairInformation(ContingencyCounts):
             of_codes, partner_codes = of_codes - both[:, :, mark], partner_codes - partner_both[:, mark]
         elif len(labels) == q:  # the counts themselves, without a copy
             labels = slice(None)  # type: ignore[assignment]
-        pairs = PairCounts(marginal, of_codes, joint[:, :q][:, labels], both[:, :, labels])
-        partner = PartnerCounts(partner_codes, positives[:q][labels], partner_both[:, labels])
+        of_partners = partner_codes, positives[:q][labels], partner_both[:, labels]
+        pairs = PairCounts(marginal, of_codes, joint[:, :q][:, labels], both[:, :, labels], *of_partners)
         logs = self.logs if n <= self.n and self.finishes_compiled else None
-        return pair_terms(pairs, partner, self.partner_coder.layout.offset, n, logs)
+        return pair_terms(pairs, self.partner_coder.layout.offset, n, logs)
 
 
 def pair_information(

@@ -224,11 +224,8 @@ def plan_workers(
     if source_bytes is not None and source_bytes <= 2 * MAX_BATCH:
         return 1
     useful = COLUMN_BYTES * n_features + reader_bytes + BATCH_MULTIPLE * (1 << 20)
-    if threads:
-        fitting = min(workers, (memory_limit - max(base_bytes, PROCESS_BYTES)) // useful)
-    else:
-        fitting = min(workers, (memory_limit - base_bytes) // (PROCESS_BYTES + useful))
-    return fitting if fitting > 1 else 1
+    shared, own = (max(base_bytes, PROCESS_BYTES), 0) if threads else (base_bytes, PROCESS_BYTES)
+    return max(1, min(workers, (memory_limit - shared) // (own + useful)))
 
 
 def plan_conversion(
