@@ -182,7 +182,8 @@ def _read_shared(dataset: Any, questions: Sequence[Any]) -> dict[str, Any] | Non
     shared = read_shared(dataset.rows, questions, resources)
     if shared is None:
         return None
-    return {"statistics": shared.kinds, "bytes_read": shared.record.bytes_read, "seconds": shared.record.seconds}
+    kinds, record = shared
+    return {"statistics": kinds, "bytes_read": record.bytes_read, "seconds": record.seconds}
 
 
 def _result(run: Any) -> dict[str, Any]:

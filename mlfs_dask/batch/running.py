@@ -448,13 +448,13 @@ class Batch:
         shared = read_shared(self._datasets[store.name].rows, _questions(jobs), current_resources())
         if shared is None:
             return
-        record = shared.record
+        kinds, record = shared
         name = f"{store.name}.shared"
         self._rows[name] = dict.fromkeys(JOB_COLUMNS) | {
             "job": name,
             "kind": "shared",
             "dataset": store.name,
-            "run": ", ".join(shared.kinds),
+            "run": ", ".join(kinds),
             "state": "done",
             "seconds": record.seconds,
             "passes": int(record.tasks > 0),

@@ -13,11 +13,8 @@ import contextlib
 import io
 import json
 import logging
-import struct
 import time
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -32,6 +29,7 @@ from mlfs_dask._version import __version__
 from mlfs_dask.context import assigned
 from mlfs_dask.errors import MlfsError, StoreAccessError
 from mlfs_dask.files.access import access_error
+from mlfs_dask.files.compressed_io import DAMAGE
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.files.object_store import RemoteObjects, is_url, open_objects
@@ -189,7 +187,7 @@ class Folder:
             raise type(error)(error.store, error.problem, cure) from error
         try:
             return self._parse(content, key)
-        except _DAMAGE as error:
+        except (MemoryError, *DAMAGE) as error:  # memory for a shape that it does not have: the content is held already
             logger.warning("the checkpoint %s/%s is damaged and ignored: %s", self, file, error)
             return None
 
@@ -217,29 +215,10 @@ class Folder:
         folder = Path(self.place)
         if folder.is_dir():
             remove_leftovers(folder / _STATE, "*")
-            # A write of mlfs 0.1 that was killed has left a file of such a name.
-            for file in (*folder.glob("*.npz"), *(file for file in folder.glob(f".{_STATE}.*") if file.is_file())):
+            for file in folder.glob("*.npz"):
                 file.unlink()
             with contextlib.suppress(OSError):  # somebody else's files are in it
                 folder.rmdir()
-
-
-#: Errors of content that is no archive of ours. (Of zipfile: wrong sums, and unknown flags and methods.)
-_DAMAGE = (
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    SyntaxError,
-    OverflowError,
-    EOFError,
-    MemoryError,  # for a shape that it does not have: what it does have is in memory already
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    tokenize.TokenError,
-)
 
 
 def _write_npz(stream: BinaryIO, content: Arrays) -> None:

@@ -96,16 +96,11 @@ def read_candidate(text: str | Candidate) -> Candidate:
             ask(method, 1, **params).check()
         return Candidate(method + text[len(name) :], method, params)
     if is_url(text) or (Path(text) / RECORD).is_file():
-        return candidate_of_run(read_run(text))
+        run = read_run(text)
+        name, params = Path(text.rstrip("/")).name, dict(run.record.get("params", {}))
+        return Candidate(name, str(run.record["method"]), params, finished=run)
     known = closest(name, [*METHODS, RANDOM, ALL])
     raise UsageError(f"{text!r} is neither the folder of a finished run nor a method, random or all. {known}")
-
-
-def candidate_of_run(run: Run) -> Candidate:
-    """Return a finished run as a candidate."""
-    return Candidate(
-        Path(run.path.rstrip("/")).name, str(run.record["method"]), dict(run.record.get("params", {})), finished=run
-    )
 
 
 def candidates_of_evaluation(path: str) -> list[Candidate]:

@@ -6,30 +6,14 @@ it away. A row without labels becomes unknown (−1) throughout, or 0 throughout
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
 
-class Simulated(NamedTuple):
-    """Training labels after the simulation.
-
-    Attributes
-    ----------
-    Y : csr_array of int8, shape (n, q)
-        Rows without labels are empty.
-    labelled : bool array, shape (n,)
-    """
-
-    Y: sp.csr_array
-    labelled: NDArray[np.bool_]
-
-
 def simulate(
     Y: sp.csr_array, *, missing_labels: float = 0.0, labelled_rows: float = 1.0, random: np.random.Generator
-) -> Simulated:
+) -> tuple[sp.csr_array, NDArray[np.bool_]]:
     """Drop a share of the positive labels, and all labels of a share of the rows.
 
     Parameters
@@ -41,11 +25,18 @@ def simulate(
         Share of the rows that keep labels, in (0, 1]; one row at least.
     random : numpy Generator
 
+    Returns
+    -------
+    csr_array of int8, shape (n, q)
+        Labels after the simulation; rows without labels are empty.
+    bool array, shape (n,)
+        Which rows are labelled.
+
     Examples
     --------
     >>> Y = sp.csr_array(np.eye(4, dtype=np.int8))
-    >>> found = simulate(Y, missing_labels=0.5, labelled_rows=0.5, random=np.random.default_rng(0))
-    >>> int(found.labelled.sum()), int(found.Y.sum())
+    >>> Y, labelled = simulate(Y, missing_labels=0.5, labelled_rows=0.5, random=np.random.default_rng(0))
+    >>> int(labelled.sum()), int(Y.sum())
     (2, 1)
     """
     n = Y.shape[0]
@@ -58,11 +49,11 @@ def simulate(
         positives = np.flatnonzero(of_labelled & (Y.data == 1))
         of_labelled[random.choice(positives, round(missing_labels * len(positives)), replace=False)] = False
     if of_labelled.all():
-        return Simulated(Y, labelled)
+        return Y, labelled
     indptr = np.concatenate([[0], np.cumsum(of_labelled)])[Y.indptr].astype(Y.indptr.dtype)
     result = sp.csr_array((Y.data[of_labelled], Y.indices[of_labelled], indptr), shape=Y.shape)
     result.has_canonical_format = True
-    return Simulated(result, labelled)
+    return result, labelled
 
 
 def as_unknown(Y: sp.csr_array, labelled: NDArray[np.bool_]) -> sp.csr_array:

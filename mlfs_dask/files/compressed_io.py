@@ -14,6 +14,9 @@ import functools
 import gzip
 import io
 import lzma
+import struct
+import tokenize
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -23,6 +26,25 @@ from typing import Any, BinaryIO, cast
 
 from mlfs_dask.errors import DataError, MlfsError, StoreNotAllowedError
 from mlfs_dask.files.object_store import RemoteObjects, is_url, local_path, open_binary
+
+#: What libraries raise over damaged content, in which anything can stand in the place of anything else.
+DAMAGE = (
+    OSError,
+    ValueError,
+    RuntimeError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    SyntaxError,
+    SystemError,
+    EOFError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    tokenize.TokenError,
+)
 
 # First bytes of each format. "BZh" alone could open a CSV header: bzip2's block mark is asked for too.
 _MAGIC = {

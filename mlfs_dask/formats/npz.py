@@ -25,12 +25,12 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.files.compressed_io import DAMAGE
 from mlfs_dask.files.json_text import parse_categories
 from mlfs_dask.files.limits import require_memory
 from mlfs_dask.files.object_store import X_KEYS
 from mlfs_dask.readers.base import ARRAY_KEYS, NAME_KEYS, FileSpec, Format, begins_with, damaged
 from mlfs_dask.readers.matrix import (
-    DAMAGE,
     CsrRows,
     FileArray,
     MatrixReader,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -171,13 +171,12 @@ def _united(readers: Sequence[Reader]) -> list[Reader]:
     finders = [reader for reader in readers if isinstance(reader, TableReader)]
     if len(finders) != len(readers):
         return list(readers)
-    features = sorted(frozenset().union(*(finder.found_categories for finder in finders)))
+    features = sorted(frozenset().union(*(finder.header.categories for finder in finders)))
     if not features:
         return list(readers)
     values: dict[int, set[str]] = {feature: set() for feature in features}
     for finder in finders:
-        known: Collection[int] = finder.found_categories
-        lacking = [feature for feature in features if feature not in known]
+        lacking = [feature for feature in features if feature not in finder.header.categories]
         # A column of numbers here and of texts there holds texts.
         found = finder.distinct(lacking) if lacking else {}
         for feature in features:
@@ -199,7 +198,7 @@ def _without_identifiers(readers: Sequence[Reader]) -> Sequence[Reader]:
         if alone and (math.isinf(rows) or rows == len(texts)):
             found.add(feature)
         elif math.isinf(rows):
-            raise tables[0].too_many_texts(feature)
+            raise tables[0].too_many_texts(tables[0]._features[feature], ())
     return [table.without(found) for table in tables] if found else readers
 
 

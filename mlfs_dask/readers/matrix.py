@@ -10,12 +10,7 @@ import contextlib
 import errno
 import functools
 import itertools
-import lzma
 import math
-import struct
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -26,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, require_extra
-from mlfs_dask.files.compressed_io import open_source
+from mlfs_dask.files.compressed_io import DAMAGE, open_source
 from mlfs_dask.files.limits import memory_cure, require_memory
 from mlfs_dask.files.object_store import is_url, open_binary, read_text_file
 from mlfs_dask.readers.base import UNKNOWN_BYTES, Batch, FileSpec, Header, Part, Reader, damaged, parts_at
@@ -674,26 +669,6 @@ def open_random(path: str, storage_options: dict[str, Any]) -> Iterator[BinaryIO
         raise damaged("the file is empty", path)
     with open_binary(path, storage_options) as file:
         yield file
-
-
-#: What libraries raise over a damaged file, in which anything can stand in the place of anything else.
-DAMAGE = (
-    OSError,
-    ValueError,
-    RuntimeError,
-    ArithmeticError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    SyntaxError,
-    SystemError,
-    EOFError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-    tokenize.TokenError,
-)
 
 
 @contextlib.contextmanager

@@ -219,11 +219,6 @@ class TableReader(Reader):
 
     # ---- categories and classes
 
-    @property
-    def found_categories(self) -> frozenset[int]:
-        """Features whose categories were found in the rows, not declared."""
-        return frozenset(self.header.categories)
-
     def distinct(self, features: Iterable[int]) -> dict[int, set[str]]:
         """Return the different texts of some features; one pass over the file or over those columns."""
         columns = {feature: self._features[feature] for feature in features}
@@ -256,14 +251,11 @@ class TableReader(Reader):
                         found.clear()
                         filled[column] = math.inf
                         continue
-                    raise self._too_many_texts(column, found)
+                    raise self.too_many_texts(column, found)
         return texts, filled
 
-    def too_many_texts(self, feature: int) -> DataError:
-        """Return the error of a feature with more texts than categories can be."""
-        return self._too_many_texts(self._features[feature], ())
-
-    def _too_many_texts(self, column: int, texts: Collection[str]) -> DataError:
+    def too_many_texts(self, column: int, texts: Collection[str]) -> DataError:
+        """Return the error of a column with more texts than categories can be, of which `texts` are known."""
         marked = 2 * sum(_WRITTEN.fullmatch(text) is not None for text in texts) > len(texts)
         return DataError(
             f"a categorical column may hold {MAX_CATEGORIES:,} different texts, and this one holds more",

@@ -25,9 +25,9 @@ from zarr.storage import LocalStore
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.access import access_error
 from mlfs_dask.files.chunk_codecs import decode
+from mlfs_dask.files.compressed_io import DAMAGE
 from mlfs_dask.files.object_store import LocalObjects, RemoteObjects, is_url, local_path
 from mlfs_dask.readers.base import FileSpec
-from mlfs_dask.readers.matrix import DAMAGE
 from mlfs_dask.runtime import in_context
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ One pass over X serves any number of sets.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,38 +24,9 @@ from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.statistics.products import LabelProducts, wants_compiled
 
 
-@dataclass(frozen=True)
-class SetDiagnostics:
-    """Diagnostics of one set of features; lower is better, NaN for fewer than two features.
-
-    Attributes
-    ----------
-    redundancy : float
-        Label-specific redundancy R (Eq. 16).
-    residual_correlation : float
-        Label correlation that the set does not hold, C (Eq. 17).
-    """
-
-    redundancy: float
-    residual_correlation: float
-
-
-@dataclass(frozen=True)
-class LabelSpace:
-    """Features and labels together.
-
-    Attributes
-    ----------
-    correlations : float64 array, shape (q, d)
-        Pearson correlation of every label with every feature; 0 where one of them is constant.
-    sets : list of SetDiagnostics
-    """
-
-    correlations: NDArray[np.float64]
-    sets: list[SetDiagnostics]
-
-
-def describe(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> LabelSpace:
+def describe(
+    X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]
+) -> tuple[NDArray[np.float64], list[tuple[float, float]]]:
     """Return R and C of every selection, and what they come from: the correlations of labels with features. One pass.
 
     Parameters
@@ -70,13 +40,16 @@ def describe(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> La
 
     Returns
     -------
-    LabelSpace
-        q × d correlations, held on the driver.
+    float64 array, shape (q, d)
+        Pearson correlation of every label with every feature; 0 where one of them is constant. Held on the driver.
+    list of (float, float)
+        Label-specific redundancy R (Eq. 16) of every selection, and the label correlation C (Eq. 17) that it does not
+        hold; lower is better, NaN for fewer than two features.
 
     Examples
     --------
     >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
-    >>> describe(X, X[:, :1], selections=[np.array([0, 1])]).sets[0].redundancy
+    >>> describe(X, X[:, :1], selections=[np.array([0, 1])])[1][0][0]
     0.5
     """
     source = as_rows(X, Y)
@@ -86,10 +59,7 @@ def describe(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> La
     A = standardised_products(sums.products, sums.std)
     S = label_similarity(sums.pairs, sums.positives)
     correlations = label_correlations(A, sums.label_m2, sums.n)
-    return LabelSpace(
-        correlations,
-        [
-            SetDiagnostics(redundancy(correlations, chosen), residual_correlation(A, S, sums.n, chosen))
-            for chosen in map(np.asarray, selections)
-        ],
-    )
+    return correlations, [
+        (redundancy(correlations, chosen), residual_correlation(A, S, sums.n, chosen))
+        for chosen in map(np.asarray, selections)
+    ]

@@ -254,24 +254,21 @@ def labels_section(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], no
     for group in groups.values():
         try:
             dataset = _reachable(group[0])
-            space = _described(dataset, group)
+            correlations, diagnostics = _described(dataset, group)
         except MlfsError as error:
             reason = str(error).splitlines()[0]
             missing.append(f"{', '.join(each.label for each in group)}: {reason}")
             continue
-        for labelled, one_set in zip(group, space.sets, strict=True):
+        for labelled, of_set in zip(group, diagnostics, strict=True):
             label, run = labelled.label, labelled.run
-            rows.append([label, labelled.dataset, run.k, one_set.redundancy, one_set.residual_correlation])
+            rows.append([label, labelled.dataset, run.k, *of_set])
             if label not in shown:
                 continue
             best = run.ranking[:MAX_NAMES]
-            strongest = np.abs(space.correlations[:, best]).max(axis=1)
+            strongest = np.abs(correlations[:, best]).max(axis=1)
             labels = np.sort(np.argsort(-strongest, kind="stable")[:MAX_LABELS])
             caption = f"{label}: Pearson correlation of its {len(best)} best features with the labels."
-            names, values = (
-                [str(name) for name in dataset.label_names[labels]],
-                space.correlations[np.ix_(labels, best)],
-            )
+            names, values = [str(name) for name in dataset.label_names[labels]], correlations[np.ix_(labels, best)]
             title, features = f"{label}: features and labels", run.feature_names[: len(best)]
             heat.append(
                 signed_map(anchor("labels", label), title, caption, features, names, values, what="correlation")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.readings import ReadingRecord, is_cached, plan_statistics, returned_bytes, run_reading
@@ -16,21 +15,6 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.question import Question
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class SharedReading:
-    """A pass that several selections share.
-
-    Attributes
-    ----------
-    kinds : list of str
-        Kinds of its statistics, each once: those of one kind may have one state.
-    record : ReadingRecord
-    """
-
-    kinds: list[str]
-    record: ReadingRecord
 
 
 def shared_statistics(rows: RowSource, questions: Iterable[Question], resources: Resources) -> list[Statistic]:
@@ -91,10 +75,18 @@ def first_statistics(
     return shared
 
 
-def read_shared(rows: RowSource, questions: Iterable[Question], resources: Resources) -> SharedReading | None:
+def read_shared(
+    rows: RowSource, questions: Iterable[Question], resources: Resources
+) -> tuple[list[str], ReadingRecord] | None:
     """Read what questions share in one pass, into the cache. None where nothing is shared, or that fails.
 
     Each selector then reads for itself.
+
+    Returns
+    -------
+    list of str
+        Kinds of the statistics, each once: those of one kind may have one state.
+    ReadingRecord
 
     Raises
     ------
@@ -111,4 +103,4 @@ def read_shared(rows: RowSource, questions: Iterable[Question], resources: Resou
         # Each fit will tell what is wrong.
         logger.info("nothing is shared: %s", error)
         return None
-    return SharedReading(list(dict.fromkeys(statistic.kind for statistic in statistics)), record)
+    return list(dict.fromkeys(statistic.kind for statistic in statistics)), record

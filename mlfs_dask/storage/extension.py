@@ -137,8 +137,8 @@ class StoreExtension:
         if not isinstance(reader, TableReader):
             return reader
         ours = self.header.categories
-        lacking = [feature for feature in ours if feature not in reader.found_categories]
-        texts = {feature: set(reader.header.categories[feature]) for feature in reader.found_categories}
+        texts = {feature: set(values) for feature, values in reader.header.categories.items()}
+        lacking = [feature for feature in ours if feature not in texts]
         texts |= reader.distinct(lacking) if lacking else {}
         binary = self.dataset.kinds == "binary"
         codes = {}
