@@ -24,7 +24,7 @@ from click.core import ParameterSource
 
 from mlfs_dask.selection.feature_counts import parse_n_features_to_select
 from mlfs_dask_cli.output import Output, print_line
-from mlfs_dask_cli.progress import PlainLines, waiting
+from mlfs_dask_cli.progress import Lines, waiting
 
 Decorated = Callable[..., Any]
 Option = Callable[[Decorated], Decorated]
@@ -236,7 +236,7 @@ def output_options(*, progress: bool) -> Option:
     def read(*, as_json: bool, quiet: bool, verbose: int, **forms: str) -> Iterator[dict[str, Any]]:
         set_logging(verbose, quiet=quiet)
         form = "none" if quiet else forms.get("progress", "none")
-        with _bounded(), contextlib.nullcontext() if progress or quiet else waiting(PlainLines(sys.stderr)):
+        with _bounded(), contextlib.nullcontext() if progress or quiet else waiting(Lines(sys.stderr)):
             yield {"output": Output(as_json=as_json, quiet=quiet, progress=form)}
 
     options = [json_option, quiet_option, verbose_option, *[progress_option] * progress]

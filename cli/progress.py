@@ -39,7 +39,7 @@ def show_progress(output: Output) -> Iterator[None]:
         with _bar() as sink, runtime.progress_to(sink):
             yield
         return
-    sink = JsonLines(sys.stderr) if form == "json" else PlainLines(sys.stderr)
+    sink = Lines(sys.stderr, as_json=form == "json")
     with runtime.progress_to(sink), waiting(sink):
         yield
 
@@ -204,13 +204,19 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class _Lines:
-    """Lines about events on a stream, at least one in `LONGEST_PAUSE` seconds."""
+class Lines:
+    """Lines about events on a stream, at least one in `LONGEST_PAUSE` seconds.
 
-    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+    As JSON every event is one object a line, with the seconds since the start. Otherwise, for logs, it is the line of a
+    terminal from time to time, and work that ends within the first seconds prints nothing.
+    """
+
+    def __init__(self, stream: TextIO, *, as_json: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
+        self._as_json = as_json
         self._clock = clock
         self._started = self._printed = clock()
+        self._status = Status(clock)
         self._lock = threading.Lock()  # "waiting" comes from a thread of its own
 
     def __call__(self, event: dict[str, Any]) -> None:
@@ -226,24 +232,8 @@ class _Lines:
                     self._stream.flush()
 
     def _line(self, event: dict[str, Any], now: float) -> str:
-        raise NotImplementedError
-
-
-class JsonLines(_Lines):
-    """Every event as one JSON object a line, with the seconds since the start."""
-
-    def _line(self, event: dict[str, Any], now: float) -> str:
-        return redact(json_text({"seconds": round(now - self._started, 3), **event}))
-
-
-class PlainLines(_Lines):
-    """For logs: the line of a terminal from time to time. Work that ends within the first seconds prints nothing."""
-
-    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(stream, clock=clock)
-        self._status = Status(clock)
-
-    def _line(self, event: dict[str, Any], now: float) -> str:
+        if self._as_json:
+            return redact(json_text({"seconds": round(now - self._started, 3), **event}))
         self._status(event)
         pause = min(max(SHORTEST_PAUSE, (now - self._started) / 10), LONGEST_PAUSE)
         return f"mlfs: {self._status.line()}" if now - self._printed >= pause else ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import importlib.util
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
@@ -61,6 +62,23 @@ def is_installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
         return False
+
+
+@functools.cache
+def _version(package: str) -> str | None:
+    from importlib import metadata  # takes milliseconds, which most commands need not wait for
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def installed_versions(packages: Iterable[str]) -> dict[str, str | None]:
+    """Return the versions of Python and of packages; None for one that is not installed."""
+    import platform  # as above
+
+    return {"python": platform.python_version(), **{package: _version(package) for package in packages}}
 
 
 def missing_extra(module: str) -> str:

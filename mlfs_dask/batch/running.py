@@ -8,7 +8,6 @@ folders at the end.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import shutil
 import time
@@ -36,7 +35,7 @@ from mlfs_dask.evaluation.inputs import Inputs
 from mlfs_dask.evaluation.job import EvaluateJob, remove_partial_results
 from mlfs_dask.evaluation.results import ALL, BATCH, JOBS, RANDOM
 from mlfs_dask.files.fingerprints import code_digest, digest_of
-from mlfs_dask.files.json_text import as_json, parse_json
+from mlfs_dask.files.json_text import document_text, parse_json
 from mlfs_dask.files.object_store import is_url, local_path
 from mlfs_dask.files.publish import behind_links, check_place, locked, write_file
 from mlfs_dask.rows.contract import RowSource
@@ -559,7 +558,7 @@ class Batch:
             "jobs": [job.name for job in self.spec.jobs],
             "versions": {"mlfs-dask": __version__, "code": code_digest()},
         }
-        write_file(self._place / BATCH, (json.dumps(as_json(record), indent=2) + "\n").encode())
+        write_file(self._place / BATCH, document_text(record).encode())
 
     def _write_jobs(self) -> None:
         self._write_csv(JOBS, self._jobs_table())

@@ -14,19 +14,17 @@ import functools
 import importlib
 import logging
 import pkgutil
-import platform
 import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, proxy
 
 from mlfs_dask.cluster.block_sizes import register_sizes
-from mlfs_dask.errors import ClusterLostError, DataError, MlfsError
+from mlfs_dask.errors import ClusterLostError, DataError, MlfsError, installed_versions
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 
 if TYPE_CHECKING:
@@ -90,13 +88,8 @@ class RefusedWorker:
 @functools.cache
 def identify() -> dict[str, str]:
     """Return the versions of Python and of packages in this process; under `CODE`, the package's source digest."""
-    versions = {"python": platform.python_version()}
-    for name in COMPARED:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "absent"
-    return {**versions, CODE: code_digest()}
+    versions = installed_versions(COMPARED)
+    return {**{name: version or "absent" for name, version in versions.items()}, CODE: code_digest()}
 
 
 def code_here() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,6 @@ class BinaryRelevanceLogistic:
     ----------
     C : float
         Inverse of the L2 penalty's weight.
-    solver : {"exact", "sgd"}
-        `exact`: `sklearn.linear_model.LogisticRegression`, which takes all rows at once. `sgd`: `SGDClassifier` with
-        the logistic loss, fitted block by block: for very many rows.
     max_iter : int
         Most iterations of the exact solver.
     epochs : int
@@ -52,7 +49,6 @@ class BinaryRelevanceLogistic:
     """
 
     C: float = 1.0
-    solver: Literal["exact", "sgd"] = "exact"
     max_iter: int = 1000
     epochs: int = 5
     random_state: int | None = None
@@ -71,8 +67,6 @@ class BinaryRelevanceLogistic:
         Y = label_matrix(y)
         if X.shape[0] != Y.shape[0]:
             raise DataError(f"X has {X.shape[0]} rows and y has {Y.shape[0]}", cure="give labels for the same rows")
-        if self.solver == "sgd":
-            return self.fit_rows(ColumnSubset(X), Y, None)
         columns = sp.csc_array(Y)
 
         def fit_label(label: int) -> Any:

@@ -8,7 +8,6 @@ without `eval.json` is no evaluation.
 from __future__ import annotations
 
 import io
-import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.files.json_text import as_json, parse_json, parse_record
+from mlfs_dask.files.json_text import document_text, parse_json, parse_record
 from mlfs_dask.files.publish import read_text, write_folder
 
 if TYPE_CHECKING:
@@ -241,7 +240,7 @@ def write_eval(path: str, evaluation: Evaluation, *, force: bool = False) -> Non
             (FITS, evaluation.fits, FIT_COLUMNS),
         )
     }
-    texts[RECORD] = json.dumps(as_json(evaluation.record), indent=2, allow_nan=False) + "\n"
+    texts[RECORD] = document_text(evaluation.record)
     write_folder(path, texts, record=RECORD, what=WHAT, force=force)
 
 

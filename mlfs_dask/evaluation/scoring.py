@@ -224,9 +224,7 @@ class Scorer:
         from mlfs_dask.evaluation.logistic import BinaryRelevanceLogistic
 
         exact = name == "logistic" and plan.exact_logistic
-        model = BinaryRelevanceLogistic(
-            settings.C, solver="exact" if exact else "sgd", random_state=seed, n_jobs=threads
-        )
+        model = BinaryRelevanceLogistic(settings.C, random_state=seed, n_jobs=threads)
         if exact:
             model.fit(_whole(train, scaling), Y)
         else:

@@ -132,6 +132,11 @@ def as_json(value: Any) -> Any:
     return redact(value) if isinstance(value, str) else value
 
 
+def document_text(value: Any) -> str:
+    """Return the text of a JSON file with a value (`as_json`), for people and programs."""
+    return json.dumps(as_json(value), indent=2, allow_nan=False) + "\n"
+
+
 class _Head(TypedDict):
     format_version: int
     kind: str

@@ -44,6 +44,8 @@ ROOT_KEY = "zarr.json"
 ZARR_ROOTS = (ROOT_KEY, ".zgroup", ".zarray")
 #: What the features of a Zarr group of others are called.
 X_KEYS = ("X", "x", "data", "features")
+#: What its labels are called.
+Y_KEYS = ("Y", "y", "labels", "target", "targets")
 #: Answers to HEAD of web servers that answer to GET: a signed address allows that alone.
 _NO_HEADS = (403, 405, 501)
 AGAIN = "run the same command again, once nothing writes to it"

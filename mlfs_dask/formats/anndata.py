@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError, closest
 from mlfs_dask.files.json_text import parse_categories
-from mlfs_dask.readers.base import ARRAY_KEYS, FileSpec, Format, LabelSpec, Reader
+from mlfs_dask.readers.base import ARRAY_KEYS, DEFAULT_SPEC, FileSpec, Format, LabelSpec, Reader
 from mlfs_dask.readers.encoded import (
     column_of,
     column_rows,
@@ -44,14 +44,13 @@ from mlfs_dask.readers.matrix import (
 from mlfs_dask.readers.obs import ObsColumns
 
 _LABELS = "obsm/labels"
-_DEFAULTS = FileSpec()
 
 #: Rows of the columns of `obs` that are read at a time.
 _OBS_ROWS = 1 << 17
 
 
 def open_anndata(
-    path: str, spec: FileSpec = _DEFAULTS, *, open_store: Callable[[str, FileSpec], Reader] | None = None
+    path: str, spec: FileSpec = DEFAULT_SPEC, *, open_store: Callable[[str, FileSpec], Reader] | None = None
 ) -> Reader:
     """Open an .h5ad file or a .zarr folder that holds AnnData.
 
@@ -277,7 +276,7 @@ def open_anndata_matrix(path: str, names: tuple[str, ...]) -> MatrixReader:
     DataError
     """
     opener = functools.partial(_open_pair, path, FileSpec(labels=LabelSpec(columns=())))
-    return matrix_reader(path, opener, _DEFAULTS, feature_names=names, without_labels=True)
+    return matrix_reader(path, opener, DEFAULT_SPEC, feature_names=names, without_labels=True)
 
 
 def obs_columns(path: str, spec: FileSpec) -> tuple[str, ...]:

@@ -11,17 +11,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.files.object_store import X_KEYS
-from mlfs_dask.readers.base import ARRAY_KEYS, FileSpec, Format, begins_with
+from mlfs_dask.files.object_store import X_KEYS, Y_KEYS
+from mlfs_dask.readers.base import ARRAY_KEYS, DEFAULT_SPEC, FileSpec, Format, begins_with
 from mlfs_dask.readers.encoded import coordinate_of, encoding_of, is_array, open_root, rows_of, texts_of
 from mlfs_dask.readers.label_columns import repeated_name
 from mlfs_dask.readers.matrix import MatrixReader, Pair, damage_in, matrix_reader, names_in
 
-Y_KEYS = ("Y", "y", "labels", "target", "targets")
-_DEFAULTS = FileSpec()
 
-
-def open_array_pair(paths: str | Sequence[str], spec: FileSpec = _DEFAULTS) -> MatrixReader:
+def open_array_pair(paths: str | Sequence[str], spec: FileSpec = DEFAULT_SPEC) -> MatrixReader:
     """Open a group with X and Y, or the pair X, Y.
 
     Parameters

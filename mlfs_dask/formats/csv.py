@@ -35,7 +35,7 @@ from mlfs_dask.files.compressed_io import (
     open_source,
 )
 from mlfs_dask.files.limits import require_arrow
-from mlfs_dask.readers.base import SCAN_ROWS, Batch, FileSpec, Format, Header, NoRowsError, Part, parts_at
+from mlfs_dask.readers.base import DEFAULT_SPEC, SCAN_ROWS, Batch, FileSpec, Format, Header, NoRowsError, Part, parts_at
 from mlfs_dask.readers.label_columns import find_columns, is_nameless, unique_names
 from mlfs_dask.readers.label_values import DEFAULT_VALUES, MISSING_TEXTS, bad_label, is_missing
 from mlfs_dask.readers.lines import line_number
@@ -55,7 +55,6 @@ _NO_NUMBER = re.compile(r"column #(\d+): Row #(\d+): CSV conversion error to .*?
 _SEPARATOR_LINE = re.compile(rb'"?sep=([\x20-\x7e\t])"?\r?\n', re.IGNORECASE)
 _NOTHING = "nothing"
 _BOM = b"\xef\xbb\xbf"
-_DEFAULTS = FileSpec()
 
 
 class _Block(NamedTuple):
@@ -322,7 +321,7 @@ class CsvReader(TableReader):
         ) from error
 
 
-def open_csv(path: str, spec: FileSpec = _DEFAULTS, *, tabs: bool = False) -> CsvReader:
+def open_csv(path: str, spec: FileSpec = DEFAULT_SPEC, *, tabs: bool = False) -> CsvReader:
     """Open a CSV or TSV file.
 
     Parameters
@@ -694,7 +693,7 @@ def _record_starts(stream: BinaryIO, start: int, targets: Iterable[int]) -> list
     return starts
 
 
-def open_tsv(path: str, spec: FileSpec = _DEFAULTS) -> CsvReader:
+def open_tsv(path: str, spec: FileSpec = DEFAULT_SPEC) -> CsvReader:
     """`open_csv` with tabs between fields, whatever the suffix."""
     return open_csv(path, spec, tabs=True)
 

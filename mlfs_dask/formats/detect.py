@@ -17,7 +17,7 @@ from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.files import compressed_io
 from mlfs_dask.files.compressed_io import format_suffix
 from mlfs_dask.files.object_store import ZARR_ROOTS, expand
-from mlfs_dask.readers.base import BATCH_BYTES, FileSpec, Format, NoRowsError, Reader
+from mlfs_dask.readers.base import BATCH_BYTES, DEFAULT_SPEC, FileSpec, Format, NoRowsError, Reader
 from mlfs_dask.readers.concat import concatenate
 from mlfs_dask.readers.obs import Array, ObsColumns, joined
 from mlfs_dask.redaction import redact
@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 _TABLES = (".csv", ".tsv", ".tab", ".txt")
 _ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 _SNIFF_BYTES = 4096
-_DEFAULTS = FileSpec()
 
 
 @functools.cache
@@ -39,7 +38,7 @@ def known_formats() -> dict[str, Format]:
     return {known.name: known for known in sorted(found, key=lambda known: known.order)}
 
 
-def open_source(sources: Sequence[str], spec: FileSpec = _DEFAULTS) -> Reader:
+def open_source(sources: Sequence[str], spec: FileSpec = DEFAULT_SPEC) -> Reader:
     """Open what the user named as one reader.
 
     Parameters
@@ -102,7 +101,7 @@ def is_data_folder(path: str | Path) -> bool:
     return any(known.folder(str(path)) for known in known_formats().values())
 
 
-def resolve_sources(sources: Sequence[str], spec: FileSpec = _DEFAULTS) -> tuple[list[str], Format]:
+def resolve_sources(sources: Sequence[str], spec: FileSpec = DEFAULT_SPEC) -> tuple[list[str], Format]:
     """Return files that the user named, and their format; parameters and errors are those of `open_source`."""
     if not sources:
         raise UsageError("no files were given\n  cure: name at least one file to read")

@@ -27,7 +27,7 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.limits import require_memory
-from mlfs_dask.readers.base import ARRAY_KEYS, FileSpec, Format, begins_with, damaged
+from mlfs_dask.readers.base import ARRAY_KEYS, DEFAULT_SPEC, FileSpec, Format, begins_with, damaged
 from mlfs_dask.readers.matrix import (
     CsrRows,
     InMemoryCsrRows,
@@ -68,7 +68,6 @@ _TRAIN_TEST = (
     ("trainx", "trainy"),
 )
 _ORIENTATIONS = ("rows", "columns")
-_DEFAULTS = FileSpec()
 
 # MAT-file level 5: data types by their number, and what the flags of a variable say.
 _TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
@@ -84,7 +83,7 @@ _CELL_BYTES = 128
 _NUMERIC_7 = {"double", "single", "logical"} | {f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)}
 
 
-def open_mat(path: str, spec: FileSpec = _DEFAULTS) -> MatrixReader:
+def open_mat(path: str, spec: FileSpec = DEFAULT_SPEC) -> MatrixReader:
     """Open a MATLAB file of version 5 or 7.3.
 
     Parameters

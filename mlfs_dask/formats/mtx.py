@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.compressed_io import SMALL_PIECE_BYTES, SourceFile, open_source
-from mlfs_dask.readers.base import NAME_KEYS, FileSpec, Format, begins_with, damaged
+from mlfs_dask.readers.base import DEFAULT_SPEC, NAME_KEYS, FileSpec, Format, begins_with, damaged
 from mlfs_dask.readers.label_table import read_labels_in_order
 from mlfs_dask.readers.label_values import DEFAULT_VALUES
 from mlfs_dask.readers.matrix import (
@@ -40,10 +40,9 @@ _BANNER = re.compile(
 )
 _SIZE = re.compile(rb"\d{1,18}")  # 64-bit integers
 _NO_TEXT = re.compile(rb"[^\t\n\r -~]")
-_DEFAULTS = FileSpec()
 
 
-def open_mtx(paths: Sequence[str], spec: FileSpec = _DEFAULTS) -> MatrixReader:
+def open_mtx(paths: Sequence[str], spec: FileSpec = DEFAULT_SPEC) -> MatrixReader:
     """Open the pair X, Y of MatrixMarket files.
 
     Parameters

@@ -28,8 +28,8 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.files.compressed_io import DAMAGE
 from mlfs_dask.files.json_text import parse_categories
 from mlfs_dask.files.limits import require_memory
-from mlfs_dask.files.object_store import X_KEYS
-from mlfs_dask.readers.base import ARRAY_KEYS, NAME_KEYS, FileSpec, Format, begins_with, damaged
+from mlfs_dask.files.object_store import X_KEYS, Y_KEYS
+from mlfs_dask.readers.base import ARRAY_KEYS, DEFAULT_SPEC, NAME_KEYS, FileSpec, Format, begins_with, damaged
 from mlfs_dask.readers.matrix import (
     CsrRows,
     FileArray,
@@ -48,16 +48,14 @@ from mlfs_dask.readers.matrix import (
     rows_of_columns,
 )
 
-Y_KEYS = ("Y", "y", "labels", "target", "targets")
 _CSR = ("data", "indices", "indptr", "shape")
 _ANY_SPARSE = ("data", "shape", "format")
 _OTHER_SPARSE = ("row", "col", "coords", "offsets", "_is_array")
 #: NumPy's own limit, which it applies to what it has read.
 _MAX_HEADER_BYTES = 10_000
-_DEFAULTS = FileSpec()
 
 
-def open_npz(paths: str | Sequence[str], spec: FileSpec = _DEFAULTS) -> MatrixReader:
+def open_npz(paths: str | Sequence[str], spec: FileSpec = DEFAULT_SPEC) -> MatrixReader:
     """Open one .npz with X and Y, or the pair X, Y of .npz or .npy files.
 
     Parameters
@@ -97,7 +95,7 @@ def _as_text(name: object) -> str:
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else str(name)
 
 
-def matrices_in(path: str, spec: FileSpec = _DEFAULTS) -> list[str]:
+def matrices_in(path: str, spec: FileSpec = DEFAULT_SPEC) -> list[str]:
     """Return the keys of the matrices in a file: "" for the unnamed sparse matrix of save_npz, and for a .npy."""
     if not path.lower().endswith(".npz"):
         return [""]

@@ -33,6 +33,7 @@ from mlfs_dask.files.limits import filled_temporary_file, memory_cure, require_a
 from mlfs_dask.files.object_store import is_url, local_path
 from mlfs_dask.readers.base import (
     BOOLEAN_SPELLINGS,
+    DEFAULT_SPEC,
     SCAN_ROWS,
     Batch,
     FileSpec,
@@ -92,9 +93,6 @@ class _Pandas(TypedDict, total=False):
     """Metadata that pandas writes: the columns of the index, a mapping for a range."""
 
     index_columns: list[Any]
-
-
-_DEFAULTS = FileSpec()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +249,7 @@ def _from(row: int) -> Place:
     return lambda offset: {"row": row + offset + 1}
 
 
-def open_parquet(path: str, spec: FileSpec = _DEFAULTS) -> ParquetReader:
+def open_parquet(path: str, spec: FileSpec = DEFAULT_SPEC) -> ParquetReader:
     """Open one Parquet or Feather file.
 
     Parameters

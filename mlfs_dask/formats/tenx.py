@@ -22,7 +22,7 @@ from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.files.compressed_io import PIECE_BYTES, open_source
 from mlfs_dask.files.limits import require_memory
 from mlfs_dask.formats.mtx import open_pair, read_header
-from mlfs_dask.readers.base import FileSpec, Format, damaged
+from mlfs_dask.readers.base import DEFAULT_SPEC, FileSpec, Format, damaged
 from mlfs_dask.readers.encoded import is_array, texts_of
 from mlfs_dask.readers.label_columns import repeated_name
 from mlfs_dask.readers.label_table import read_label_table
@@ -45,10 +45,9 @@ _NAMES = ("features/name", "gene_names")
 _IDS = ("features/id", "genes")
 _TYPES = "features/feature_type"
 _GENES = "Gene Expression"
-_DEFAULTS = FileSpec()
 
 
-def open_tenx(path: str, spec: FileSpec = _DEFAULTS) -> MatrixReader:
+def open_tenx(path: str, spec: FileSpec = DEFAULT_SPEC) -> MatrixReader:
     """Open a 10x .h5 file, or a folder of `matrix.mtx`, `features.tsv` (or `genes.tsv`) and `barcodes.tsv`.
 
     Features have their names, or their ids where a name stands twice. Beside genes, those of other types (antibodies,

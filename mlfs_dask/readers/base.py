@@ -370,6 +370,10 @@ class FileSpec:
         return [path for path in (self.labels.xml, self.keys.get("labels")) if path]
 
 
+#: Specification of a file of which nothing is said.
+DEFAULT_SPEC = FileSpec()
+
+
 def _never(*_: Any) -> bool:
     return False
 

@@ -7,7 +7,6 @@ without `compare.json` is no comparison.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import FORMAT_VERSION, FRAMES, Comparison
 from mlfs_dask.evaluation.results import Metric, RunEntry, csv_text, parse_frame
 from mlfs_dask.evaluation.statistics import FriedmanTest
-from mlfs_dask.files.json_text import as_json, parse_json, parse_record
+from mlfs_dask.files.json_text import document_text, parse_json, parse_record
 from mlfs_dask.files.object_store import is_url, local_path
 from mlfs_dask.files.publish import appearing, check_place, read_text
 from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, lines_plot, write_figure
@@ -100,10 +99,10 @@ def write_comparison(path: str | Path, comparison: Comparison, *, force: bool = 
             _write(aside / f"{name}.csv", csv_text(getattr(comparison, name)))
         for case in cases(comparison):
             _write(aside / "tables" / f"{case.stem}.csv", csv_text(case.rows("means")))
-        _write(aside / TESTS, json.dumps(as_json(comparison.tests), indent=2, allow_nan=False) + "\n")
+        _write(aside / TESTS, document_text(comparison.tests))
         for stem, panels in figures_of(comparison, Styles()):
             write_figure(panels, aside / "figures" / f"{stem}.svg")
-        _write(aside / RECORD, json.dumps(as_json(comparison.record), indent=2, allow_nan=False) + "\n")
+        _write(aside / RECORD, document_text(comparison.record))
         return sorted(str(file.relative_to(aside)) for file in aside.rglob("*") if file.is_file())
 
 

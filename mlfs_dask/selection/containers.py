@@ -292,7 +292,7 @@ def non_numeric_error(X: Any) -> DataError | None:
             )
         for value in values.tolist():
             try:
-                float(value if not _is_absent(value) else 0)
+                float(value if not is_absent(value) else 0)
             except (TypeError, ValueError) as error:
                 if names is None and isinstance(error, TypeError):
                     return None  # scikit-learn has a message of its own
@@ -308,8 +308,10 @@ def non_numeric_error(X: Any) -> DataError | None:
     return None
 
 
-def _is_absent(value: Any) -> bool:
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
+def is_absent(value: Any) -> bool:
+    """Return True for a missing value: None, NaN, or pandas' NA or NaT."""
+    is_nan = isinstance(value, float | np.floating) and value != value
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or is_nan
 
 
 def _column(table: Any, f: int) -> Any:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
-import importlib.metadata
-import platform
 import sys
 import time
 import warnings
@@ -27,7 +24,7 @@ from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.cache import record_hits
 from mlfs_dask.engine.readings import ReadingRecord, count_readings, run_reading
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import DataError, UsageError, parameter
+from mlfs_dask.errors import DataError, UsageError, installed_versions, parameter
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.files.json_text import as_json
 from mlfs_dask.rows.contract import RowSource
@@ -857,18 +854,7 @@ def _nonempty(**entries: Any) -> dict[str, Any]:
     return {name: value for name, value in entries.items() if value}
 
 
-@functools.cache
-def _versions() -> tuple[tuple[str, str], ...]:
-    names = ("mlfs-dask", "numpy", "scipy", "scikit-learn", "dask", "distributed", "zarr", "sparse", "numba")
-    installed = [("python", platform.python_version())]
-    for name in names:
-        try:
-            installed.append((name, importlib.metadata.version(name)))
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return tuple(installed)
-
-
 def versions() -> dict[str, str]:
     """Return the versions of Python and of packages that a result may depend on."""
-    return dict(_versions())
+    names = ("mlfs-dask", "numpy", "scipy", "scikit-learn", "dask", "distributed", "zarr", "sparse", "numba")
+    return {name: version for name, version in installed_versions(names).items() if version is not None}

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.files.object_store import read_text_file
+from mlfs_dask.selection.containers import is_absent
 from mlfs_dask.selectors.costs import Names
 from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.storage.subset_spec import list_columns
@@ -136,7 +137,7 @@ def read_groups(groups: Any, names: Names, d: int) -> Groups:
         values = list(groups)
         if len(values) != d:
             raise UsageError(f"{parameter('groups')} has {len(values):,} entries for {number_of(d, 'feature')}.")
-        group_names = {f: str(group) for f, group in enumerate(values) if not _is_none(group)}
+        group_names = {f: str(group) for f, group in enumerate(values) if not (is_absent(group) or group == "")}
     numbers: dict[tuple[str, str], int] = {}
     group_of = np.empty(d, np.int64)
     labels: list[str] = []
@@ -148,10 +149,6 @@ def read_groups(groups: Any, names: Names, d: int) -> Groups:
             labels.append(group_names.get(f, feature_name))
         group_of[f] = numbers[key]
     return Groups(group_of, labels)
-
-
-def _is_none(group: Any) -> bool:
-    return group is None or group == "" or group != group  # NaN, the missing value of pandas
 
 
 def _read_group_file(path: str, names: Names, d: int) -> dict[int, str]:

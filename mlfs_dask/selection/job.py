@@ -129,9 +129,9 @@ class SelectJob:
             record, names = {**fitted.report.to_dict(), **entries}, self._dataset.feature_names
 
             def write_labels(path: str) -> None:
-                rows, label_names = self._dataset.rows, self._dataset.label_names
-                store = LabelsStore.create(path, rows.profile.n, label_names, **self._labels_sizes)
-                fitted.write_labels(rows, store)
+                rows = self._dataset.rows
+                store = LabelsStore.sized(path, rows.profile.n, rows.profile.q, **self._labels_sizes)
+                fitted.write_labels(rows, store.begin(self._dataset.label_names))
 
             write_run(
                 self.place,

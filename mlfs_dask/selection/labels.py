@@ -17,7 +17,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels, as_targets
 from mlfs_dask.errors import DataError
-from mlfs_dask.selection.containers import table_columns
+from mlfs_dask.selection.containers import is_absent, table_columns
 from mlfs_dask.typing import Array
 
 #: Entries of a label matrix written as text.
@@ -120,7 +120,7 @@ def targets_and_names(y: Any) -> tuple[Array, list[str] | None]:
     array = y.toarray() if sp.issparse(y) else _as_array(y)
     if array.dtype.kind not in "biuf":
         try:
-            array = np.where(np.vectorize(_is_absent, otypes=[bool])(array), np.nan, array).astype(np.float64)
+            array = np.where(np.vectorize(is_absent, otypes=[bool])(array), np.nan, array).astype(np.float64)
         except (TypeError, ValueError):
             raise DataError("numeric targets must be numbers, and Y holds text", cure="leave that column out") from None
     targets = as_targets(array.reshape(len(array), -1) if array.ndim == 1 else array)
@@ -200,11 +200,6 @@ def _is_entry(values: NDArray[Any]) -> NDArray[np.bool_]:
     return is_entry
 
 
-def _is_absent(value: Any) -> bool:
-    """Return True for a missing value: None, NaN or pandas' NA."""
-    return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and value != value)
-
-
 def _signs_to_labels(entries: NDArray[Any]) -> NDArray[Any]:
     """Return entries 1, 0 and -1; if there are only 1 and -1, -1 becomes negative."""
     if (entries == -1).any() and (entries == 1).any() and not (entries == 0).any():
@@ -254,7 +249,7 @@ def _column_labels(values: NDArray[Any], name: str) -> tuple[sp.csr_array, list[
     n = len(values)
     unknown = np.zeros(n, dtype=bool)
     if values.dtype.kind == "O":
-        unknown[:] = [_is_absent(value) for value in values.tolist()]
+        unknown[:] = [is_absent(value) for value in values.tolist()]
     elif values.dtype.kind == "f":
         unknown = np.isnan(values)
     classes = values[~unknown]

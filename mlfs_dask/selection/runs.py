@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.files.json_text import as_json, parse_json
+from mlfs_dask.files.json_text import as_json, document_text, parse_json
 from mlfs_dask.files.object_store import ROOT_KEY, is_url, local_file, open_objects
 from mlfs_dask.files.publish import check_place, read_text, write_folder
 from mlfs_dask.storage.subset_spec import origin_of
@@ -199,7 +198,7 @@ def write_run(
     texts = {
         RANKING: ranking_text(ranking, scores, feature_names, columns or {}),
         SELECTED: selected_text(feature_names[index] for index in ranking[: int(record["k"])]),
-        RECORD: json.dumps(as_json(record), indent=2, allow_nan=False) + "\n",
+        RECORD: document_text(record),
     }
     if clusters is not None:
         texts[REDUNDANCY] = redundancy_text(clusters, ranking, int(record["k"]), feature_names)

@@ -49,52 +49,38 @@ class LabelsStore:
     threshold: float
 
     @classmethod
-    def sized(
-        cls,
-        place: str,
-        n: int,
-        q: int,
-        *,
-        threshold: float,
-        partition_rows: int,
-    ) -> LabelsStore:
-        """Return a store of that size, of which nothing is written: for the plan. Parameters as of `create`."""
-        row_bytes = 4 * max(q, 1)
-        rows = min(max(partition_rows, _MIN_CHUNK_BYTES // row_bytes), max(_MAX_CHUNK_BYTES // row_bytes, 1), max(n, 1))
-        return cls(place, (n, q), rows, threshold)
-
-    @classmethod
-    def create(
-        cls,
-        place: str,
-        n: int,
-        label_names: Sequence[str],
-        *,
-        threshold: float,
-        partition_rows: int,
-    ) -> LabelsStore:
-        """Begin a store: everything but the values.
+    def sized(cls, place: str, n: int, q: int, *, threshold: float, partition_rows: int) -> LabelsStore:
+        """Return a store of that size, of which nothing is written.
 
         Parameters
         ----------
         place : str
-            Local path or URL; nothing may be there.
-        n : int
-        label_names : sequence of str, length q
+            Local path or URL.
+        n, q : int
         threshold : float
         partition_rows : int
             Rows that a process mostly has in one piece: chunks are about as long, within bounds of their bytes.
+        """
+        row_bytes = 4 * max(q, 1)
+        rows = min(max(partition_rows, _MIN_CHUNK_BYTES // row_bytes), max(_MAX_CHUNK_BYTES // row_bytes, 1), max(n, 1))
+        return cls(place, (n, q), rows, threshold)
+
+    def begin(self, label_names: Sequence[str]) -> LabelsStore:
+        """Write everything but the values; return the store.
+
+        Parameters
+        ----------
+        label_names : sequence of str, length q
 
         Raises
         ------
         FileExistsError
+            Something is in the place.
         """
-        objects = open_objects(place)
+        objects, (n, q) = open_objects(self.place), self.shape
         if objects.exists():
-            raise FileExistsError(f"{place} is there already")
-        q = len(label_names)
-        store = cls.sized(place, n, q, threshold=threshold, partition_rows=partition_rows)
-        attributes = {"encoding-type": "anndata", "encoding-version": "0.1.0", "mlfs": {"threshold": threshold}}
+            raise FileExistsError(f"{self.place} is there already")
+        attributes = {"encoding-type": "anndata", "encoding-version": "0.1.0", "mlfs": {"threshold": self.threshold}}
         objects.write(ROOT_KEY, group_metadata(attributes))
         groups = [group(name, DICT) for name in ("layers", "obsm", "obsp", "varm", "varp", "uns")]
         for key, content in (*groups, *row_numbers(n), dataframe("var"), *strings("var/_index", label_names)):
@@ -103,13 +89,13 @@ class LabelsStore:
             metadata = array_metadata(
                 shape=(n, q),
                 data_type=dtype,
-                chunks=(store.chunk_rows, q),
+                chunks=(self.chunk_rows, q),
                 codecs=[*bytes_codecs(np.dtype(dtype).itemsize, _COMPRESSOR), CRC32C],
                 fill_value=0,
                 attributes=DENSE,
             )
             objects.write(f"{name}/zarr.json", metadata)
-        return store
+        return self
 
     def write(self, start: int, values: NDArray[np.floating[Any]]) -> None:
         """Write whole chunks.

@@ -28,7 +28,7 @@ from mlfs_dask.storage import dataset
 from mlfs_dask_cli import progress
 from mlfs_dask_cli.options import Bytes, KeepCount
 from mlfs_dask_cli.output import Output, table
-from mlfs_dask_cli.progress import JsonLines, PlainLines, Status, show_progress
+from mlfs_dask_cli.progress import Lines, Status, show_progress
 from tests.cli.conftest import Run
 
 
@@ -99,7 +99,7 @@ def test_what_json_does_not_have(
     plain = {"n": 3, "a": [0, 1], "p": "x", "s": [1, 2]}
     assert strict(capsys.readouterr().out) == {**plain, "C": None, "mean": [None, 1.0]}
     stream = io.StringIO()
-    JsonLines(stream)({"kind": "iteration", "objective": float("inf")})
+    Lines(stream, as_json=True)({"kind": "iteration", "objective": float("inf")})
     assert strict(stream.getvalue())["objective"] is None
     (tmp_path / "inf.csv").write_text("x,y,a\n1,2,0\ninf,3,1\n")
     refused = run("convert", tmp_path / "inf.csv", tmp_path / "inf.zarr", "--n-labels", "1", "--json")
@@ -315,7 +315,7 @@ EVENTS = [FIT, PASS, {"kind": "partitions", "done": 1}, {"kind": "step", "number
 
 def test_plain_lines_come_rarer_the_longer_it_takes() -> None:
     stream, clock = io.StringIO(), Clock()
-    sink = PlainLines(stream, clock=clock)
+    sink = Lines(stream, clock=clock)
     sink(FIT)
     printed = []
     for second in range(2000):

@@ -10,7 +10,9 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.evaluation.column_subset import ColumnSubset
 from mlfs_dask.evaluation.logistic import BinaryRelevanceLogistic
+from mlfs_dask.selection.labels import label_matrix
 
 
 def planted(n: int = 400) -> tuple[np.ndarray, np.ndarray]:
@@ -47,9 +49,10 @@ def test_blocks_come_close_to_the_exact_model(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("mlfs_dask.evaluation.column_subset.BLOCK_ROWS", 64)
     X, Y = planted(2000)
     exact = BinaryRelevanceLogistic().fit(X, Y[:, :2]).predict_proba(X)
-    sgd = BinaryRelevanceLogistic(solver="sgd", epochs=20, random_state=0).fit(X, Y[:, :2])
+    rows, labels = ColumnSubset(X), label_matrix(Y[:, :2])
+    sgd = BinaryRelevanceLogistic(epochs=20, random_state=0).fit_rows(rows, labels, None)
     assert np.abs(sgd.predict_proba(X) - exact).mean() < 0.02
-    again = BinaryRelevanceLogistic(solver="sgd", epochs=20, random_state=0).fit(X, Y[:, :2])
+    again = BinaryRelevanceLogistic(epochs=20, random_state=0).fit_rows(rows, labels, None)
     assert np.array_equal(again.predict_proba(X), sgd.predict_proba(X))
 
 

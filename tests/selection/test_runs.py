@@ -159,7 +159,7 @@ VALUES = np.array([[0.5, -1.0], [0.25, 1.0]])
 
 def recovered(write=None):
     write = write or (lambda store: store.write(0, VALUES))
-    return lambda path: write(LabelsStore.create(path, 2, ["a", "b"], threshold=0.3, partition_rows=2))
+    return lambda path: write(LabelsStore.sized(path, 2, 2, threshold=0.3, partition_rows=2).begin(["a", "b"]))
 
 
 @pytest.mark.parametrize("place", ["local", "memory://runs/labels"])

@@ -80,7 +80,8 @@ def values(n: int = 50, q: int = 3) -> np.ndarray[Any, Any]:
 
 def create(place: object, **changes: Any) -> LabelsStore:
     options: dict[str, Any] = {"threshold": 0.0, "partition_rows": 7, **changes}
-    return LabelsStore.create(str(place), options.pop("n", 50), options.pop("names", ["a", "b", "ü"]), **options)
+    n, names = options.pop("n", 50), options.pop("names", ["a", "b", "ü"])
+    return LabelsStore.sized(str(place), n, len(names), **options).begin(names)
 
 
 @pytest.fixture
