@@ -142,7 +142,6 @@ def evaluate(
     runtime.require_address_space(LIBRARY_BYTES)
 
     from mlfs_dask.evaluation.experiment import Experiment
-    from mlfs_dask.evaluation.inputs import Inputs
     from mlfs_dask.evaluation.job import EvaluateJob
     from mlfs_dask.evaluation.protocols import make_settings
     from mlfs_dask.evaluation.results import RECORD, WHAT, check_standard_error
@@ -165,14 +164,17 @@ def evaluate(
     with show_progress(output), ExitStack() as stack:
         dataset = open_subset(store, **subset)  # what is wrong with it is told before there is a cluster
         stack.enter_context(computing.connected())
-        inputs = Inputs(
+        experiment = Experiment(
             dataset,
+            candidates,
+            protocol=protocol,
             test=None if test_store is None else open_subset(test_store, **{**subset, "rows": None}),
             name=name,
             clusters=clusters,
             fold_of=None if split_file is None else read_split(split_file, dataset.shape[0]),
+            **options,
         )
-        job = EvaluateJob(Experiment(inputs, candidates, protocol, **options), place or "")
+        job = EvaluateJob(experiment, place or "")
         plan = job.plan()
         if choose_k:
             check_standard_error(plan["splits"])

@@ -31,7 +31,6 @@ from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, require_ex
 from mlfs_dask.evaluation import results as evaluations
 from mlfs_dask.evaluation.candidates import Candidate
 from mlfs_dask.evaluation.experiment import Experiment
-from mlfs_dask.evaluation.inputs import Inputs
 from mlfs_dask.evaluation.job import EvaluateJob, remove_partial_results
 from mlfs_dask.evaluation.results import ALL, BATCH, JOBS, RANDOM
 from mlfs_dask.files.fingerprints import code_digest, digest_of
@@ -506,9 +505,8 @@ class Batch:
         entry = job.evaluation
         assert entry is not None
         candidate = Candidate(job.point.run, job.point.method, dict(job.point.params))
-        options = {**entry.options, "seed": job.seed}
-        inputs = Inputs(self._datasets[job.store.name], name=job.store.name)
-        return Experiment(inputs, candidate, entry.protocol, **options)
+        about: dict[str, Any] = {"name": job.store.name, "protocol": entry.protocol, "seed": job.seed}
+        return Experiment(self._datasets[job.store.name], candidate, **about, **entry.options)
 
     # ------------------------------------------------------------------ the folder
 

@@ -151,135 +151,129 @@ def read_spec(plan: str | Path | Mapping[str, Any]) -> BatchSpec:
     """
     with spell_parameters_as("key"):
         if isinstance(plan, Mapping):
-            return _SpecReader(as_document(plan), Path()).spec()
-        return _SpecReader(read_document(plan), Path(plan).parent).spec()
+            return _spec(as_document(plan), Path())
+        return _spec(read_document(plan), Path(plan).parent)
 
 
-@dataclass(frozen=True)
-class _SpecReader:
-    _document: Item
-    _folder: Path
+def _spec(document: Item, folder: Path) -> BatchSpec:
+    entries = document.mapping("the plan", SPEC_KEYS)
+    for name in ("stores", "methods"):
+        if name not in entries:
+            raise document.error(f"the plan has no {name!r}")
+    stores = [_store(item, folder) for item in _nonempty_items(entries["stores"], "stores")]
+    _refuse_duplicates(entries["stores"], [store.name for store in stores], "stores are called", "give name")
+    ks = _ks(entries["k"]) if "k" in entries else []
+    seeds = _seeds(entries["seeds"]) if "seeds" in entries else None
+    methods = [_method(item, ks, seeds) for item in _nonempty_items(entries["methods"], "methods")]
+    if "evaluation" not in entries and not any(own for _, own, _ in methods):
+        raise document.error("the plan selects nothing and judges nothing", cure="give k, or evaluation")
+    runs = [point.run for points, _, _ in methods for point in points]
+    _refuse_duplicates(entries["methods"], runs, "methods are called", "give each a name of its own")
+    evaluations = []
+    if "evaluation" in entries:
+        evaluations = [_evaluation(item, seeds) for item in _nonempty_items(entries["evaluation"], "evaluation")]
+        names = [entry.name for entry, _, _ in evaluations]
+        _refuse_duplicates(entries["evaluation"], names, "evaluations are called", "give each a name of its own")
+    jobs = [job for store in stores for job in _jobs(store, methods, evaluations)]
+    _refuse_duplicates(document, [job.name for job in jobs], "jobs are called", "give shorter, different names")
+    return BatchSpec(tuple(stores), tuple(jobs), document.plain())
 
-    def spec(self) -> BatchSpec:
-        entries = self._document.mapping("the plan", SPEC_KEYS)
-        for name in ("stores", "methods"):
-            if name not in entries:
-                raise self._document.error(f"the plan has no {name!r}")
-        stores = [self._store(item) for item in _nonempty_items(entries["stores"], "stores")]
-        _refuse_duplicates(entries["stores"], [store.name for store in stores], "stores are called", "give name")
-        ks = self._ks(entries["k"]) if "k" in entries else []
-        seeds = self._seeds(entries["seeds"]) if "seeds" in entries else None
-        methods = [self._method(item, ks, seeds) for item in _nonempty_items(entries["methods"], "methods")]
-        if "evaluation" not in entries and not any(own for _, own, _ in methods):
-            raise self._document.error("the plan selects nothing and judges nothing", cure="give k, or evaluation")
-        runs = [point.run for points, _, _ in methods for point in points]
-        _refuse_duplicates(entries["methods"], runs, "methods are called", "give each a name of its own")
-        evaluations = []
-        if "evaluation" in entries:
-            evaluations = [
-                self._evaluation(item, seeds) for item in _nonempty_items(entries["evaluation"], "evaluation")
-            ]
-            names = [entry.name for entry, _, _ in evaluations]
-            _refuse_duplicates(entries["evaluation"], names, "evaluations are called", "give each a name of its own")
-        jobs = [job for store in stores for job in _jobs(store, methods, evaluations)]
-        _refuse_duplicates(
-            self._document, [job.name for job in jobs], "jobs are called", "give shorter, different names"
-        )
-        return BatchSpec(tuple(stores), tuple(jobs), self._document.plain())
 
-    def _store(self, item: Item) -> StoreEntry:
-        if isinstance(item.value, str):
-            path, name = item.text("a store"), None
-        else:
-            entries = item.mapping("a store", STORE_KEYS)
-            if "path" not in entries:
-                raise item.error("a store has no 'path'")
-            path = entries["path"].text("path")
-            name = entries["name"].text("name") if "name" in entries else None
-        if not is_url(path):
-            path = str(self._folder / path)
-        return StoreEntry(name or dataset_name(path), path)
+def _store(item: Item, folder: Path) -> StoreEntry:
+    if isinstance(item.value, str):
+        path, name = item.text("a store"), None
+    else:
+        entries = item.mapping("a store", STORE_KEYS)
+        if "path" not in entries:
+            raise item.error("a store has no 'path'")
+        path = entries["path"].text("path")
+        name = entries["name"].text("name") if "name" in entries else None
+    if not is_url(path):
+        path = str(folder / path)
+    return StoreEntry(name or dataset_name(path), path)
 
-    def _method(
-        self, item: Item, ks: list[int | float | str], seeds: list[int] | None
-    ) -> tuple[list[MethodPoint], list[int | float | str], list[int] | None]:
-        entries = item.mapping("a method", METHOD_KEYS) if isinstance(item.value, dict) else {"method": item}
-        if "method" not in entries:
-            raise item.error("an entry of methods has no 'method'")
-        method = entries["method"].text("method")
-        with _located(lambda text: entries["method"]):
-            selector = get_method(method)
-        method = selector.method
-        options = {option.key: option for option in parameters_of(selector)}
-        options.pop("random_state", None)
-        given = entries["params"].mapping(f"params of {method}", options) if "params" in entries else {}
-        grid = {key: [_parameter(each, options[key]) for each in value.items()] for key, value in given.items()}
-        for key, values in grid.items():
-            if not values:
-                raise given[key].error(f"{key} has no value")
-        if "name" in entries:
-            label = entries["name"].text("name")
-            shown = [key for key, choices in grid.items() if len(choices) > 1]
-        else:
-            label, shown = method, list(grid)
-        points = []
-        for chosen in itertools.product(*grid.values()):
-            point = dict(zip(grid, chosen, strict=True))
-            params = {options[key].name: value for key, value in point.items()}
-            with _located(lambda text: _entry_named_in(text, given, entries.get("params", item))):
-                ask(selector, 1, **params).check()
-            text = ",".join(f"{key}={point[key]}" for key in shown)
-            points.append(MethodPoint(f"{label}:{text}" if text else label, method, params))
-        own_ks = self._ks(entries["k"]) if "k" in entries else ks
-        if AUTO in own_ks:
-            with _located(lambda text: entries.get("k", item)):
-                for each in points:
-                    ask(selector, AUTO, **each.params).asked(1)
-        own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds
-        seeded = any(ask(selector, k, **point.params).is_random for point in points for k in own_ks or [1])
-        if "seeds" in entries and not seeded:
-            raise entries["seeds"].error(f"{method} draws nothing at random", cure="leave seeds out")
-        return points, own_ks, own if seeded else None
 
-    def _ks(self, item: Item) -> list[int | float | str]:
-        numbers: list[int | float | str] = []
-        for each in _nonempty_items(item, "k"):
-            k = _count_or_share(each.value)
-            whole = isinstance(k, int) and not isinstance(k, bool) and k >= 1
-            if not whole and not (isinstance(k, float) and 0 < k <= 1) and k != AUTO:
-                raise each.error(
-                    f"k must be a count from 1, a share of the features (10%, 0.1, 1/6), or auto; got {k!r}"
-                )
-            numbers.append(k)
-        _refuse_duplicates(item, numbers, "values of k are", "give each once")
-        return numbers
+def _method(
+    item: Item, ks: list[int | float | str], seeds: list[int] | None
+) -> tuple[list[MethodPoint], list[int | float | str], list[int] | None]:
+    entries = item.mapping("a method", METHOD_KEYS) if isinstance(item.value, dict) else {"method": item}
+    if "method" not in entries:
+        raise item.error("an entry of methods has no 'method'")
+    method = entries["method"].text("method")
+    with _located(lambda text: entries["method"]):
+        selector = get_method(method)
+    method = selector.method
+    options = {option.key: option for option in parameters_of(selector)}
+    options.pop("random_state", None)
+    given = entries["params"].mapping(f"params of {method}", options) if "params" in entries else {}
+    grid = {key: [_parameter(each, options[key]) for each in value.items()] for key, value in given.items()}
+    for key, values in grid.items():
+        if not values:
+            raise given[key].error(f"{key} has no value")
+    if "name" in entries:
+        label = entries["name"].text("name")
+        shown = [key for key, choices in grid.items() if len(choices) > 1]
+    else:
+        label, shown = method, list(grid)
+    points = []
+    for chosen in itertools.product(*grid.values()):
+        point = dict(zip(grid, chosen, strict=True))
+        params = {options[key].name: value for key, value in point.items()}
+        with _located(lambda text: _entry_named_in(text, given, entries.get("params", item))):
+            ask(selector, 1, **params).check()
+        text = ",".join(f"{key}={point[key]}" for key in shown)
+        points.append(MethodPoint(f"{label}:{text}" if text else label, method, params))
+    own_ks = _ks(entries["k"]) if "k" in entries else ks
+    if AUTO in own_ks:
+        with _located(lambda text: entries.get("k", item)):
+            for each in points:
+                ask(selector, AUTO, **each.params).asked(1)
+    own = _seeds(entries["seeds"]) if "seeds" in entries else seeds
+    seeded = any(ask(selector, k, **point.params).is_random for point in points for k in own_ks or [1])
+    if "seeds" in entries and not seeded:
+        raise entries["seeds"].error(f"{method} draws nothing at random", cure="leave seeds out")
+    return points, own_ks, own if seeded else None
 
-    def _seeds(self, item: Item) -> list[int]:
-        seeds = []
-        for each in _nonempty_items(item, "seeds"):
-            if not SEED.accepts(each.value):
-                raise each.error(f"a seed must be {SEED.values}; got {each.value!r}")
-            seeds.append(each.value)
-        _refuse_duplicates(item, seeds, "seeds are", "give each once")
-        return seeds
 
-    def _evaluation(self, item: Item, seeds: list[int] | None) -> tuple[EvaluationEntry, list[MethodPoint], list[int]]:
-        entries = item.mapping("an evaluation", (*EVALUATION_KEYS, *SETTING_KEYS))
-        protocol = entries["protocol"].text("protocol") if "protocol" in entries else None
-        options = {name: _setting(name, entries[name]) for name in SETTING_KEYS if name in entries}
-        with _located(lambda text: _entry_named_in(text, entries, item)):
-            make_settings(protocol, options)
-        name = entries["name"].text("name") if "name" in entries else protocol or "evaluation"
-        own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds or [0]
-        points = []
-        for subject in entries["subjects"].items() if "subjects" in entries else []:
-            if subject.value not in (RANDOM, ALL):
-                raise subject.error(
-                    f"a subject of an evaluation is {RANDOM!r} or {ALL!r}; got {subject.plain()!r}",
-                    cure="name methods under methods: each is evaluated",
-                )
-            points.append(MethodPoint(subject.value, subject.value, {}))
-        return EvaluationEntry(name, protocol, options), points, own
+def _ks(item: Item) -> list[int | float | str]:
+    numbers: list[int | float | str] = []
+    for each in _nonempty_items(item, "k"):
+        k = _count_or_share(each.value)
+        whole = isinstance(k, int) and not isinstance(k, bool) and k >= 1
+        if not whole and not (isinstance(k, float) and 0 < k <= 1) and k != AUTO:
+            raise each.error(f"k must be a count from 1, a share of the features (10%, 0.1, 1/6), or auto; got {k!r}")
+        numbers.append(k)
+    _refuse_duplicates(item, numbers, "values of k are", "give each once")
+    return numbers
+
+
+def _seeds(item: Item) -> list[int]:
+    seeds = []
+    for each in _nonempty_items(item, "seeds"):
+        if not SEED.accepts(each.value):
+            raise each.error(f"a seed must be {SEED.values}; got {each.value!r}")
+        seeds.append(each.value)
+    _refuse_duplicates(item, seeds, "seeds are", "give each once")
+    return seeds
+
+
+def _evaluation(item: Item, seeds: list[int] | None) -> tuple[EvaluationEntry, list[MethodPoint], list[int]]:
+    entries = item.mapping("an evaluation", (*EVALUATION_KEYS, *SETTING_KEYS))
+    protocol = entries["protocol"].text("protocol") if "protocol" in entries else None
+    options = {name: _setting(name, entries[name]) for name in SETTING_KEYS if name in entries}
+    with _located(lambda text: _entry_named_in(text, entries, item)):
+        make_settings(protocol, options)
+    name = entries["name"].text("name") if "name" in entries else protocol or "evaluation"
+    own = _seeds(entries["seeds"]) if "seeds" in entries else seeds or [0]
+    points = []
+    for subject in entries["subjects"].items() if "subjects" in entries else []:
+        if subject.value not in (RANDOM, ALL):
+            raise subject.error(
+                f"a subject of an evaluation is {RANDOM!r} or {ALL!r}; got {subject.plain()!r}",
+                cure="name methods under methods: each is evaluated",
+            )
+        points.append(MethodPoint(subject.value, subject.value, {}))
+    return EvaluationEntry(name, protocol, options), points, own
 
 
 def _jobs(store: StoreEntry, methods: Sequence[Any], evaluations: Sequence[Any]) -> Iterator[Job]:

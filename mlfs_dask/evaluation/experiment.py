@@ -29,7 +29,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, number_of, parameter, require_extra
 from mlfs_dask.evaluation.candidates import Candidate, read_candidates
 from mlfs_dask.evaluation.grids import Grid, GridPoint, read_grid
-from mlfs_dask.evaluation.inputs import Inputs, SplitInputs, split_inputs
+from mlfs_dask.evaluation.inputs import SplitInputs, split_inputs
 from mlfs_dask.evaluation.job import PartialResults
 from mlfs_dask.evaluation.metrics import get_metric
 from mlfs_dask.evaluation.protocols import make_settings, require_suitable
@@ -143,8 +143,8 @@ def evaluate(
     >>> bool(found.means()["mean"][0] > 0.9 > found.means()["mean"][1])
     True
     """
-    inputs = Inputs(data, labels=labels, test=test, name=name, clusters=clusters, fold_of=fold_of)
-    return Experiment(inputs, candidates, protocol, **options).run(partial_results)
+    about: dict[str, Any] = {"labels": labels, "test": test, "name": name, "clusters": clusters, "fold_of": fold_of}
+    return Experiment(data, candidates, protocol=protocol, **about, **options).run(partial_results)
 
 
 @dataclass(eq=False)
@@ -185,20 +185,26 @@ class Experiment:
 
     def __init__(
         self,
-        inputs: Inputs,
+        data: Any,
         candidates: Sequence[str | Candidate] | str | Candidate,
+        *,
+        labels: Any = None,
+        test: Any = None,
+        name: str | None = None,
         protocol: str | None = None,
+        clusters: Any = None,
+        fold_of: Any = None,
         **options: Any,
     ) -> None:
         require_extra("pandas", "an evaluation")
-        if inputs.fold_of is not None or inputs.test is not None:
-            _check_given_split("test" if inputs.fold_of is None else "fold_of", options)
+        if fold_of is not None or test is not None:
+            _check_given_split("test" if fold_of is None else "fold_of", options)
             options["split"] = "given"
         self._candidates = read_candidates(
             [candidates] if isinstance(candidates, str | Candidate) else list(candidates)
         )
         earlier = next((c.earlier.record["settings"] for c in self._candidates if c.earlier is not None), None)
-        self._table = table = open_table(inputs.data, inputs.labels, name=inputs.name, test=inputs.test)
+        self._table = table = open_table(data, labels, name=name, test=test)
         self._settings = settings = make_settings(protocol, options, earlier, numeric=table.numeric)
         require_suitable(settings, numeric=table.numeric)
         if settings.missing != "error":
@@ -217,7 +223,7 @@ class Experiment:
         self._resources: Resources = current_resources()
         self._scorer = Scorer(settings, centred=not table.source.profile.sparse)
         self._grid = self._read_grid()
-        clusters, fold_of = inputs.clusters, table.fold_of if inputs.fold_of is None else np.asarray(inputs.fold_of)
+        fold_of = table.fold_of if fold_of is None else np.asarray(fold_of)
         if isinstance(clusters, str):
             clusters = table.source.read_column(find_clusters(table.source, clusters))
         for what, array in (("clusters", clusters), ("fold_of", fold_of)):

@@ -1,4 +1,4 @@
-"""Inputs of an evaluation, and of a selector and a classifier in each split."""
+"""Inputs of a selector and a classifier in each split of an evaluation."""
 
 from __future__ import annotations
 
@@ -15,18 +15,6 @@ from mlfs_dask.evaluation.simulation import as_unknown, simulate
 from mlfs_dask.evaluation.splits import Split, repeat_seed
 from mlfs_dask.evaluation.table import Table
 from mlfs_dask.selection.fit import OpenedRows
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Data and its split, as `mlfs_dask.evaluate` takes them."""
-
-    data: Any
-    labels: Any = None
-    test: Any = None
-    name: str | None = None
-    clusters: Any = None
-    fold_of: Any = None
 
 
 @dataclass(frozen=True)

@@ -567,25 +567,10 @@ def _codes_in_parts(source: RowSource, column: RowColumn) -> Iterator[tuple[int,
         row += len(codes)
 
 
-class DeterminingColumn(NamedTuple):
-    """Column of the rows whose values nearly determine labels.
-
-    Attributes
-    ----------
-    name : str
-    values : int
-        Number of values seen.
-    labels : int64 array
-        Labels that it determines.
-    """
-
-    name: str
-    values: int
-    labels: NDArray[np.int64]
-
-
-def find_determining_column(source: RowSource, others: Sequence[str]) -> DeterminingColumn | None:
+def find_determining_column(source: RowSource, others: Sequence[str]) -> tuple[str, NDArray[np.int64]] | None:
     """Find a column that nearly determines labels and has more values than these labels; None without one.
+
+    Its name and the numbers of the labels are returned.
 
     Rows with one value of such a column may belong together. The labels of up to 16 partitions are read in this
     process, at most `_ROWS_SEEN` rows.
@@ -626,7 +611,7 @@ def find_determining_column(source: RowSource, others: Sequence[str]) -> Determi
         unexplained = within / (m - len(sizes)) / np.maximum(m * share * (1 - share), 1e-9) * (m - 1)
         determined = np.flatnonzero((share > 0) & (share < 1) & (unexplained < _UNEXPLAINED))
         if len(determined) and len(sizes) > len(np.unique(positive[:, determined], axis=0)):
-            return DeterminingColumn(name, len(sizes), determined)
+            return name, determined
     return None
 
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from mlfs_dask.selection.runs import Run, as_run
 from mlfs_dask.selection.transform import count_selected
 from mlfs_dask.storage.anndata_encoding import DENSE, DICT, STRINGS
 from mlfs_dask.storage.h5ad import DATAFRAME, set_columns, written_hdf5
-from mlfs_dask.typing import Array
 
 COLUMNS = ("mask", "score", "rank")
 #: Columns that scanpy's functions look for, with its meaning: ranks from 0, NaN outside of the choice.
@@ -62,25 +61,6 @@ class Annotation:
     d: int
     not_ranked: int
     tables: list[str] = field(default_factory=list)
-
-
-class _Table(NamedTuple):
-    """A data frame of numbers, an entry of `varm`: values of shape (features, labels), and names of both."""
-
-    values: Array
-    features: Sequence[str]
-    columns: list[str]
-
-    @property
-    def members(self) -> dict[str, Any]:
-        """Index and columns, as AnnData stores them."""
-        return {"_index": np.array(self.features, object), **dict(zip(self.columns, self.values.T, strict=True))}
-
-    def frame(self) -> Any:
-        """Return the table as a `pandas.DataFrame`."""
-        import pandas as pd
-
-        return pd.DataFrame(self.values, index=self.features, columns=self.columns)
 
 
 def annotate(
@@ -156,7 +136,7 @@ def annotate(
         )
         for place, value in written.items():
             kind, _, entry = place.partition("/")
-            getattr(data, kind)[entry] = value.frame() if isinstance(value, _Table) else value
+            getattr(data, kind)[entry] = _frame(value) if kind == "varm" else value
         return _annotation("", written, chosen, record, len(index))
     path = str(data)
     if is_url(path):
@@ -214,7 +194,10 @@ def _refuse_existing(
 def _entries(
     run: Run, k: int, name: str, index: Sequence[str], names: Sequence[str], where: str, *, highly_variable: bool
 ) -> dict[str, Any]:
-    """Return what is written by its place in AnnData, as in ``var/mlfs_elc_rank``; `names` are of its features."""
+    """Return what is written by its place in AnnData, as in ``var/mlfs_elc_rank``; `names` are of its features.
+
+    A data frame of `varm` is a mapping of its index, ``_index``, and its columns, as AnnData stores them.
+    """
     twice = repeated_name(names)
     if twice is not None:
         raise DataError(
@@ -269,7 +252,9 @@ def _entries(
             for which in ("effect", "q_value"):
                 pairs = np.full((d, len(labels)), np.nan)
                 pairs[place_of_number[table["feature_index"].to_numpy()], number] = table[which].to_numpy()
-                written[f"varm/{name}_{which}"] = _Table(pairs, index, of_labels)
+                written[f"varm/{name}_{which}"] = {"_index": np.array(index, object)} | dict(
+                    zip(of_labels, pairs.T, strict=True)
+                )
     record = run.record
     written[f"uns/{name}"] = {
         **{entry: record[entry] for entry in ("method", "n", "d", "q") if entry in record},
@@ -284,10 +269,15 @@ def _entries(
     return written
 
 
+def _frame(table: Mapping[str, Any]) -> Any:
+    """Return an entry of `varm`, an index and columns, as a `pandas.DataFrame`."""
+    import pandas as pd
+
+    return pd.DataFrame(table).set_index("_index").rename_axis(None)
+
+
 def _bytes_of(value: Any) -> int:
     """Return the bytes that entries take in a file, with those of their headers."""
-    if isinstance(value, _Table):
-        value = value.members
     if isinstance(value, Mapping):
         return _HEADER_BYTES + sum(map(_bytes_of, value.values()))
     return _HEADER_BYTES + int(np.asarray(value).nbytes)
@@ -347,14 +337,13 @@ def _write(parent: Any, name: str, value: Any) -> None:
     """Write an entry into a group of HDF5 or Zarr, in AnnData's encoding."""
     if name in parent:
         del parent[name]
-    if isinstance(value, Mapping | _Table):
-        group = parent.create_group(name)
-        group.attrs.update(DICT if isinstance(value, Mapping) else {**DATAFRAME, "_index": "_index"})
-        members = value if isinstance(value, Mapping) else value.members
-        for each, content in members.items():
+    if isinstance(value, Mapping):
+        group, is_frame = parent.create_group(name), "_index" in value
+        group.attrs.update({**DATAFRAME, "_index": "_index"} if is_frame else DICT)
+        for each, content in value.items():
             _write(group, each, content)
-        if isinstance(value, _Table):
-            _set_columns(group, value.columns)
+        if is_frame:
+            _set_columns(group, [each for each in value if each != "_index"])
         return
     values = np.asarray(value)
     text = values.dtype.kind in "OU"

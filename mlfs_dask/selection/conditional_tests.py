@@ -168,7 +168,9 @@ class ConditionalTests:
             covariance = together / (deviation * deviation.T) - correlations.T @ triangle.solve(correlations)
             covariance *= n / freedom
             noise = np.random.default_rng(question.seed).standard_normal(correlations.shape)
-            larger = _knockoff_statistics(R, triangle, scored / np.sqrt(n), covariance, noise, n)
+            s, scored = maximum_entropy(R), scored / np.sqrt(n)
+            knockoffs = knockoff_correlations(triangle, s, scored, covariance, noise, n)
+            larger = lasso_statistics(R, s, scored, knockoffs, n)
             levels = np.stack([knockoff_q_values(of_label) for of_label in larger.T], axis=1)
             self.any_label[vary], order = knockoff_q_values(larger.sum(axis=1)), -larger
         for values, of_tested in zip(self._results, (slopes, t, levels, order), strict=True):
@@ -228,12 +230,3 @@ def _determined(R: Array, below: float, vary: NDArray[np.intp], names: Names) ->
     largest = np.sort(largest[part[largest] >= 0.1 * part[largest[0]]])
     shown = [f"{i}" if names.features is None else repr(str(names.features[i])) for i in vary[largest].tolist()]
     return ", ".join(shown)
-
-
-def _knockoff_statistics(
-    R: Array, triangle: Factored, correlations: Array, residual: Array, noise: Array, n: float
-) -> Array:
-    """Return the excess of each feature's importance over its knockoff's, shape (d, q)."""
-    s = maximum_entropy(R)
-    knockoffs = knockoff_correlations(triangle, s, correlations, residual, noise, n)
-    return lasso_statistics(R, s, correlations, knockoffs, n)

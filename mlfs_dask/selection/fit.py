@@ -553,13 +553,13 @@ def _cluster_warnings(job: _Job, *, tested: bool) -> list[Warning]:
     found = find_determining_column(source, [*covariate_names(question.covariates), question.strata or ""])
     if found is None:
         return []
-    names = job.rows.names.labels
-    labels = [str(i) if names is None else repr(str(names[i])) for i in found.labels[:SHOWN].tolist()]
-    more = f" and {len(found.labels) - SHOWN:,} more" if len(found.labels) > SHOWN else ""
+    (column, determined), names = found, job.rows.names.labels
+    labels = [str(i) if names is None else repr(str(names[i])) for i in determined[:SHOWN].tolist()]
+    more = f" and {len(determined) - SHOWN:,} more" if len(determined) > SHOWN else ""
     return [
         UserWarning(
-            f"column {found.name!r} of the rows nearly determines label {', '.join(labels)}{more}; if rows with one of "
-            f"its values belong together, p-values are too small without {parameter('clusters', found.name)}"
+            f"column {column!r} of the rows nearly determines label {', '.join(labels)}{more}; if rows with one of "
+            f"its values belong together, p-values are too small without {parameter('clusters', column)}"
         )
     ]
 

@@ -19,7 +19,6 @@ from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.evaluation import experiment
 from mlfs_dask.evaluation.experiment import Experiment, evaluate
-from mlfs_dask.evaluation.inputs import Inputs
 from mlfs_dask.evaluation.job import PartialResults
 from mlfs_dask.evaluation.metrics import Predictions, compute_metrics
 from mlfs_dask.evaluation.mlknn import MLkNN
@@ -112,7 +111,7 @@ def test_one_ranking_serves_all_k_but_where_the_choice_depends_on_it(monkeypatch
 
     monkeypatch.setattr(experiment, "fit", watched)
     options: dict[str, Any] = {"folds": 2, "k_grid": "1:3:1"}
-    assert Experiment(Inputs(X, Y), ["elc", "enm", "random"], **options).plan()["fits"] == 2 * 3 + 2
+    assert Experiment(X, ["elc", "enm", "random"], labels=Y, **options).plan()["fits"] == 2 * 3 + 2
     found = evaluate(X, ["elc", "enm", "random"], labels=Y, **options)
     assert asked == 2 * [("elc", 1), ("elc", 2), ("elc", 3), ("enm", 3)]
     assert found.fits.query("run == 'elc'")["k"].tolist() == 2 * [1, 2, 3]
@@ -327,8 +326,8 @@ def test_ml_knn_learns_from_a_sample_of_too_many_rows(store: Path, monkeypatch: 
 def test_the_grid_is_the_runs_k_unless_told(store: Path, tmp_path: Path) -> None:
     run = finish(tmp_path / "a.elc", store, k=4)
     with pytest.warns(UserWarning, match="learnt on all rows"):
-        assert Experiment(Inputs(store), [str(run), "elc"]).plan()["k"] == [4]
-    assert Experiment(Inputs(store), ["elc"]).plan()["k"] == [1, 2, 3, 4]  # 10 % to 50 % of 8
+        assert Experiment(store, [str(run), "elc"]).plan()["k"] == [4]
+    assert Experiment(store, ["elc"]).plan()["k"] == [1, 2, 3, 4]  # 10 % to 50 % of 8
 
 
 def test_random_features_differ_between_folds_and_all_has_one_point() -> None:
@@ -481,21 +480,21 @@ def test_what_is_finished_is_not_done_again(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_job_tells_different_evaluations_apart(store: Path) -> None:
-    job = Experiment(Inputs(store), ["elc"]).job()
-    assert job == Experiment(Inputs(store), ["elc"]).job()
-    assert job != Experiment(Inputs(store), ["elc"], seed=1).job()
-    assert job != Experiment(Inputs(store), ["elc", "random"]).job()
-    assert job != Experiment(Inputs(store, fold_of=np.arange(N) % 2), ["elc"]).job()
+    job = Experiment(store, ["elc"]).job()
+    assert job == Experiment(store, ["elc"]).job()
+    assert job != Experiment(store, ["elc"], seed=1).job()
+    assert job != Experiment(store, ["elc", "random"]).job()
+    assert job != Experiment(store, ["elc"], fold_of=np.arange(N) % 2).job()
 
 
 def test_the_job_names_the_rows_that_are_judged(store: Path, tmp_path: Path) -> None:
     others = [tmp_path / name for name in ("one.zarr", "two.zarr")]
     for seed, place in enumerate(others, 1):
         make_store(place, *planted(seed))
-    one, two = (Experiment(Inputs(store, test=place), ["elc"]) for place in others)
+    one, two = (Experiment(store, ["elc"], test=place) for place in others)
     assert one.job() != two.job()
     moved = others[0].rename(tmp_path / "moved.zarr")
-    assert Experiment(Inputs(store, test=moved), ["elc"]).job() == one.job()
+    assert Experiment(store, ["elc"], test=moved).job() == one.job()
     result = evaluate(store, ["elc"], test=moved, k_grid="2", classifiers=["mlknn"])
     assert result.record["store"]["test_path"] == str(moved)
     with pytest.raises(UsageError, match="do not have the same store"):
@@ -571,7 +570,7 @@ def test_what_cannot_be(store: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="clusters has 3 entries for 90 rows"):
         evaluate(X, "elc", labels=Y, clusters=[1, 2, 3])
     with pytest.warns(UserWarning, match="the grid's 20 exceed"):
-        assert Experiment(Inputs(X, Y), "elc", k_grid="2,20").plan()["k"] == [2]
+        assert Experiment(X, "elc", labels=Y, k_grid="2,20").plan()["k"] == [2]
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -596,7 +595,7 @@ def test_rankings_of_an_evaluation_are_judged_again(store: Path, earlier: str, m
         monkeypatch.setattr(method, "fit", lambda *_: pytest.fail("learnt again"))
     again = evaluate(store, earlier, **asked)
     pd.testing.assert_frame_equal(again.results, anew.results)
-    assert Experiment(Inputs(store), [earlier]).plan()["fits"] == 0
+    assert Experiment(store, [earlier]).plan()["fits"] == 0
     assert evaluate(store, [earlier, "gmm"]).results["run"].unique().tolist() == [*EARLIER, "gmm"]
     fits = read_eval(earlier).fits
     pd.testing.assert_frame_equal(again.fits, fits)
