@@ -388,15 +388,16 @@ def _count_frequent(
     from mlfs_dask.blocks.counts_compiled import FREQUENT, count_frequent
 
     n, size = len(indptr) - 1, np.diff(slot_ptr).astype(np.int64)
-    frequent = np.flatnonzero(size * FREQUENT > n)
-    if size[frequent].sum() <= FREQUENT * n:
+    is_frequent = size * FREQUENT > n
+    if size[is_frequent].sum() <= FREQUENT * n:
         return np.arange(len(size))
+    frequent = np.flatnonzero(is_frequent)
     run = 2 ** int(np.clip(np.log2(FREQUENT_COUNTS / len(frequent)), 6, 16))
     order = np.empty(len(positions), np.uint16), np.empty(len(positions), np.int32)
     scratch = *order, np.zeros((n, len(frequent)), np.uint8), np.empty((run, len(frequent)), np.uint16)
     ptr = np.zeros(table.shape[1] // run + 2, np.int64)
     count_frequent(indptr, positions, slot_ptr, slot_rows, frequent, ptr, *scratch, table)
-    return np.flatnonzero(size * FREQUENT <= n)
+    return np.flatnonzero(~is_frequent)
 
 
 def _count_weights(coder: BlockCoder, X: Matrix, labels: sp.csr_array, weights: Array, table: CountTable) -> Array:
@@ -587,8 +588,6 @@ def code_planes(
     if planes:
         joint[1 : planes + 1] = lanes[:, :planes, start:stop].transpose(1, 0, 2)
         marginal[1 : planes + 1] = lane_marginal[:planes, start:stop]
-        joint[:, :, columns] = 0
-        marginal[:, columns] = 0
     if compiled:
         from mlfs_dask.blocks.counts_compiled import fill_planes
 

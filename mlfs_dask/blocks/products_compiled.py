@@ -23,12 +23,12 @@ CODED_FEATURES = 64
 
 @njit(error_model="numpy")
 def add_dense(  # type: ignore[no-untyped-def]
-    X, indptr, indices, signs, count, mean, m2, shift, products
+    X, indptr, indices, count, mean, m2, shift, products
 ):  # pragma: no cover - compiled
     """Add a dense block to the moments and to the products (q, d), in place.
 
-    Parameters: X (rows, d) C-ordered; Y as CSR (indptr, indices, signs); count, mean, m2 (d,); shift (d,), the origin
-    of means and products.
+    Parameters: X (rows, d) C-ordered; positive labels as CSR (indptr, indices); count, mean, m2 (d,); shift (d,), the
+    origin of means and products.
     """
     rows, d = X.shape
     q = products.shape[0]
@@ -72,10 +72,9 @@ def add_dense(  # type: ignore[no-untyped-def]
             for r in range(r0, r1):
                 x0 = X[r, f0:f1]
                 for p in range(indptr[r], indptr[r + 1]):
-                    if signs[p] > 0:
-                        into = products[indices[p], f0:f1]
-                        for j in range(w):
-                            into[j] += np.float64(x0[j]) - origin[j]
+                    into = products[indices[p], f0:f1]
+                    for j in range(w):
+                        into[j] += np.float64(x0[j]) - origin[j]
             # The running mean is the centre, so earlier rows add nothing to `total`, and M2 + square is the sum of
             # squares about it over all rows; the correction subtracts no more than its rounding.
             n_rows += r1 - r0
@@ -88,11 +87,11 @@ def add_dense(  # type: ignore[no-untyped-def]
 
 @njit(error_model="numpy")
 def add_sparse(  # type: ignore[no-untyped-def]
-    values, columns, rowptr, labelptr, rows, signs, count, mean, m2, products
+    values, columns, rowptr, labelptr, rows, count, mean, m2, products
 ):  # pragma: no cover - compiled
     """Add a sparse block to the moments of stored values and to the products (q, d), in place.
 
-    Parameters: X as CSR (values, columns, rowptr); Y as CSC (labelptr, rows, signs).
+    Parameters: X as CSR (values, columns, rowptr); positive labels as CSC (labelptr, rows).
     """
     for p in range(rowptr[-1]):
         j = np.uint32(columns[p])  # unsigned: no index from the end has to be looked for
@@ -110,9 +109,8 @@ def add_sparse(  # type: ignore[no-untyped-def]
     for label in range(labelptr.size - 1):
         into = products[label]
         for s in range(labelptr[label], labelptr[label + 1]):
-            if signs[s] > 0:
-                for p in range(rowptr[rows[s]], rowptr[rows[s] + 1]):
-                    into[np.uint32(columns[p])] += np.float64(values[p])
+            for p in range(rowptr[rows[s]], rowptr[rows[s] + 1]):
+                into[np.uint32(columns[p])] += np.float64(values[p])
 
 
 @njit(fastmath={"contract"})

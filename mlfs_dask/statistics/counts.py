@@ -653,6 +653,4 @@ def measured_view(source: RowSource, ranges: tuple[FeatureInfo, NDArray[Any]], s
     source.
     """
     features = replace(ranges[0], n_categories=source.features.n_categories)
-    weights = None if source.weights is None else source.weights[edge_rows(source.profile)]
-    quantiles = quantile_table(sample.X, features, weights)
-    return RowView(source, known=features, label_counts=ranges[1], quantiles=quantiles)
+    return RowView(source, known=features, label_counts=ranges[1], quantiles=quantile_table(sample.X, features))

@@ -416,11 +416,11 @@ def _add_labels(s: _Sums, X: Matrix, Y: sp.csr_array) -> None:
     """Add the moments of X, and its sums over the rows with each label of Y."""
     from mlfs_dask.blocks import products_compiled as kernels
 
-    moments, products = (s.counts, s.mean, s.m2), s.products[: Y.shape[1]]
+    moments, products, P = (s.counts, s.mean, s.m2), s.products[: Y.shape[1]], positives_block(Y)
     if isinstance(X, np.ndarray):
-        kernels.add_dense(X, *_compressed(Y), *moments, s.shift, products)
+        kernels.add_dense(X, *_compressed(P)[:2], *moments, s.shift, products)
         return
-    columns = _compressed(positives_block(Y).tocsc())
+    columns = _compressed(P.tocsc())[:2]
     kernels.add_sparse(X.data, X.indices, X.indptr.astype(np.int64, copy=False), *columns, *moments, products)
 
 

@@ -147,6 +147,22 @@ def test_both_forms_equal_loops_for_any_cut(problem):
             assert np.array_equal(a, b)
 
 
+@pytest.mark.parametrize("features", [(0, 5), (1, 4)])
+@pytest.mark.parametrize("stored_zeros", [False, True])
+@pytest.mark.parametrize("edge", [0.0, 0.5, 1.0])
+def test_sparse_integers_without_a_sign_have_one_edge(edge, stored_zeros, features):
+    """Where each stored value is above it, none is looked at; not so of some features, of stored zeros, or of ones."""
+    rng = np.random.default_rng(0)
+    X = sp.csr_array(np.where(rng.random((50, 5)) < 0.5, rng.integers(1, 3, (50, 5)), 0).astype(np.uint8))
+    X.data[::7] *= not stored_zeros
+    Y, codes_of = sp.csr_array((rng.random((50, 3)) < 0.4).astype(np.int8)), book([[edge]] * 5)
+    expected = plain_table(codes_of, X, Y, np.arange(3), *features)
+    for compiled in (False, True):
+        found = full_table(codes_of, X, Y, np.arange(3), first=features[0], last=features[1], compiled=compiled)
+        for a, b in zip(found, expected, strict=True):
+            assert np.array_equal(a, b)
+
+
 def test_counts_beyond_int32_have_room():
     layout = layout_counts(book([[0.5]]), 0, 1, sparse=False)
     table = empty_table(layout, 1, np.dtype(np.int64))

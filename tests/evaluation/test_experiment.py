@@ -32,6 +32,9 @@ from mlfs_dask.selection.fit import Fit, fit
 from mlfs_dask.selection.labels import label_matrix
 from mlfs_dask.selection.question import Question
 from mlfs_dask.selection.runs import write_run
+from mlfs_dask.storage.conversion_options import Options
+from mlfs_dask.storage.convert import convert_reader
+from tests.storage.memory_reader import make_reader
 from tests.storage.stores import make_store
 
 N, D, Q = 90, 8, 3
@@ -182,6 +185,20 @@ def test_folds_and_methods_share_passes(
     else:
         assert (shared.count("training rows"), shared.count("first statistics")) == (3, 0)
         assert shared.count("chosen columns") > 3
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_categories_are_no_numbers(held: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The label follows from a category, and not from whether its number is high or low."""
+    X, Y = planted()
+    Y[:, 0] = (X[:, :3] > 1).any(axis=1)
+    X[:, 5] = 2 * np.random.default_rng(1).integers(0, 2, N) + Y[:, 0]
+    reader = make_reader(X, Y[:, :1], categories={5: ("a", "b", "c", "d")})
+    convert_reader(lambda: reader, tmp_path / "kinds.zarr", workers=1, options=Options(partition_bytes=2048))
+    if not held:
+        monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_FRACTION", 0.0)
+    found = evaluate(tmp_path / "kinds.zarr", ["chi2", "label-entropy"], folds=2, k_grid="1")
+    assert found.rankings["feature_index"].tolist() == [5] * 4
 
 
 def test_what_folds_share_comes_from_the_cache(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

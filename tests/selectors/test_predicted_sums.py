@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
@@ -12,7 +14,7 @@ from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.checkpoints import Folder, keep_checkpoints
 from mlfs_dask.rows.contract import Block
-from mlfs_dask.selectors import smfs
+from mlfs_dask.selectors import get_method, smfs
 from mlfs_dask.statistics.predicted_rows import PredictedRows, RowPrediction, predicted_sums
 from mlfs_dask.statistics.scaling import Scaling
 from tests.selectors.anchored import quiet
@@ -166,6 +168,24 @@ def test_a_wrong_prediction_goes_back(monkeypatch):
     assert 1 in several.extra["steps"]  # after two rises in a row
     assert (np.diff(several.objective) <= 1e-9 * several.objective[0]).all()
     assert several.objective[-1] == pytest.approx(one.objective[-1], rel=2e-3)
+
+
+@forms
+def test_updates_leave_the_variables_of_the_last_pass(form, monkeypatch):
+    """From these changes are predicted, and a loop goes back to them."""
+    method = get_method(form.split()[0])
+    plain, made = method.update, []
+
+    def watched(self, job, fixed, at, *more):
+        before = copy.deepcopy(self.state(at))
+        after = plain(self, job, fixed, at, *more)
+        assert all(np.array_equal(array, before[name]) for name, array in self.state(at).items())
+        made.append(after)
+        return after
+
+    monkeypatch.setattr(method, "update", watched)
+    fitted(form, *DATA["at random"](*planted()), max_iter=4)
+    assert len(made) >= 3
 
 
 @forms

@@ -17,10 +17,10 @@ from mlfs_dask.engine.graph import build_reading
 from mlfs_dask.engine.plan import SPLIT_FROM_BYTES, ReadingSizes, plan_reading
 from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.rows.contract import FeatureInfo
-from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.rows.contract import Block, FeatureInfo
+from mlfs_dask.rows.sources import ArrayRows, measure_features
 from mlfs_dask.runtime import Resources
-from mlfs_dask.statistics.counts import CountScores
+from mlfs_dask.statistics.counts import CountScores, Ranges
 from mlfs_dask.statistics.pairs import pair_information, partners_that_fit
 
 HERE = Resources(1, 1, 2**32, 2**32)
@@ -58,6 +58,57 @@ def test_states_merged_in_pieces_give_the_same_bits(sparse, pieces):
     (found,), _ = build_reading(source, [statistic], plan).compute(scheduler="sync")
     for a, b in zip(found, whole, strict=True):
         assert a.tobytes() == b.tobytes()
+
+
+def association(counts):
+    """Rows with label and code 1 beyond those expected by chance, (p, w)."""
+    return counts.joint[1] - counts.marginal[1] * counts.positives / counts.n
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_each_label_is_counted_where_it_is_known(sparse, compiled):
+    """Some labels are known of all rows, and labels have slots in another order."""
+    source, statistic = problem(sparse)
+    Y = np.concatenate([block.Y.toarray() for block in source.stream(0, source.profile.partitions)])
+    unknown, order = np.array([1, 3]), np.array([2, 0, 3, 1])
+    Y[:, unknown] = np.where(np.random.default_rng(1).random((len(Y), 2)) < [0.3, 0.6], -1, Y[:, unknown])
+    slots = np.concatenate([order, [4, 5]])
+    given = {"formula": association, "formula_key": "association", "labelwise": True}
+    statistic = replace(statistic, **given, slot_of_label=slots, unknown=unknown, compiled=compiled)
+    rows, state = ArrayRows(source.matrix, as_labels(Y), block_bytes=2000), statistic.zero()
+    for block in rows.stream(0, rows.profile.partitions):
+        statistic.add(state, block)
+    by_label = replace(statistic, slot_of_label=np.arange(6))  # which has the same state in the cache
+    in_order = by_label.state_of(statistic.state_arrays(state))
+    kept = statistic.state_of(by_label.state_arrays(in_order))
+    assert all(np.array_equal(*arrays) for arrays in zip(kept, state, strict=True))
+    (of_labels, _), (of_slots, _) = by_label.finalize(in_order), statistic.finalize(state)
+    X = source.matrix.toarray() if sparse else source.matrix
+    for label, slot in enumerate(order):
+        known = Y[:, label] >= 0
+        has, ones = Y[known, label] == 1, np.array([statistic.book.codes_of(row) == 1 for row in X[known]])
+        expected = (ones & has[:, np.newaxis]).sum(axis=0) - ones.sum(axis=0) * has.mean()
+        assert of_slots[slot] == pytest.approx(expected, abs=1e-9)
+        assert of_labels[label].tolist() == of_slots[slot].tolist()
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_ranges_leave_out_missing_values(form):
+    """Also those of a feature that some blocks, or all of them, have no value of."""
+    X = np.random.default_rng(0).integers(1, 4, (30, 4)).astype(float)
+    X[::3] = 0.0
+    X[:, 3], X[:10, 1], X[5:25, 2] = np.nan, np.nan, np.nan
+    X[10:, 1] += 5
+    statistic, total = Ranges(4, 1), Ranges(4, 1).zero()
+    for part in (slice(0, 10), slice(10, 17), slice(17, 30)):
+        state = statistic.zero()
+        statistic.add(state, Block(part.start, form(X[part]), as_labels(np.ones((len(X[part]), 1)))))
+        statistic.merge(total, state)
+    found, whole = statistic.finalize(total)[0], measure_features(X)
+    assert found.minimum.tolist() == whole.minimum.tolist() == [0, 5, 0, 0]
+    for name in ("maximum", "n_missing", "zero_share"):
+        assert getattr(found, name).tolist() == getattr(whole, name).tolist()
 
 
 def test_large_states_are_merged_in_as_many_pieces_as_there_are_slots():

@@ -138,13 +138,17 @@ def test_sums_of_any_scale_are_those_of_numpy(container, compiled, scale):
 
 @pytest.mark.parametrize(
     ("container", "kind"),
-    [(np.asarray, "far from zero"), *itertools.product([np.asarray, sp.csr_array], ["real", "zero-one", "infinite"])],
+    [
+        (np.asarray, "far from zero"),
+        *itertools.product([np.asarray, sp.csr_array], ["real", "zero-one", "bytes", "infinite"]),
+    ],
 )
 def test_sums_over_known_entries_by_marks_are_those_of_numpy(container, kind):
     """More rows and features than a tile, labels that fill no group of four, one that is always known."""
     rng, (n, d, q) = np.random.default_rng(0), (1500, 70, 7)
     X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.6)
-    X = {"real": X, "zero-one": (X > 0) * 1.0, "far from zero": X + 2.0**20, "infinite": X}[kind]
+    bytes_of = (80 * np.abs(X)).astype(np.uint8)  # whose squares are no bytes
+    X = {"real": X, "zero-one": (X > 0) * 1.0, "bytes": bytes_of, "far from zero": X + 2.0**20, "infinite": X}[kind]
     if kind == "infinite":
         X[10, 3] = np.inf
     Y = rng.choice(np.array([-1, 0, 1], np.int8), (n, q), p=[0.4, 0.4, 0.2])
@@ -157,11 +161,25 @@ def test_sums_over_known_entries_by_marks_are_those_of_numpy(container, kind):
     for name in ("positives", "pairs", "mean", "m2", "products"):
         assert getattr(found, name) == pytest.approx(getattr(plain, name), rel=1e-10, abs=1e-9, nan_ok=True)
     finite = np.isfinite(X).all(axis=0)
-    for i, label in enumerate(unknown):
+    for (i, label), sums in itertools.product(enumerate(unknown), (found.known, plain.known)):
         known = Y[:, label] >= 0
-        assert (found.known.n[label], found.known.positives[label]) == (known.sum(), (Y[:, label] == 1).sum())
-        assert found.known.mean[i, finite] == pytest.approx(X[known][:, finite].mean(axis=0), rel=1e-12, abs=1e-12)
-        assert found.known.m2[i, finite] == pytest.approx(X[known][:, finite].var(axis=0) * known.sum(), rel=1e-9)
+        assert (sums.n[label], sums.positives[label]) == (known.sum(), (Y[:, label] == 1).sum())
+        assert sums.mean[i, finite] == pytest.approx(X[known][:, finite].mean(axis=0), rel=1e-12, abs=1e-12)
+        assert sums.m2[i, finite] == pytest.approx(X[known][:, finite].var(axis=0) * known.sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+def test_halves_of_rows_have_no_whole_sums(container):
+    """Though all rows together have, and features are integers."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.integers(0, 5, (40, 3)).astype(float), rng.integers(0, 2, (40, 2)).astype(np.int8)
+    Y[:, 0], weights = np.arange(40) < 15, np.full(40, 0.5)
+    statistic = LabelProducts(3, 2, weighted=True)
+    state = statistic.zero()
+    statistic.add(state, Block(0, container(X), as_labels(Y), weights))
+    found = statistic.finalize(state)
+    assert (found.n, found.positives[0]) == (20.0, 7.5)
+    assert found.products == pytest.approx(0.5 * Y.T @ (X - X.mean(axis=0)), rel=1e-12, abs=1e-12)
 
 
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
