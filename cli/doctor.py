@@ -62,8 +62,8 @@ def doctor(store: str | None, directory: str | None, computing: Computing, outpu
     from mlfs_dask.doctor import Check, examine
 
     (path, values), known = read_settings(), {option.envvar for option in shared_options().values()}
-    variables = ", ".join(name for name in sorted(os.environ) if name in known) or "nothing"
-    settings = f"{path or 'no file'} ({', '.join(values) or 'nothing'}); of the environment {variables}"
+    variables = ", ".join(name for name in sorted(os.environ) if name in known) or "none"
+    settings = f"file {path or 'none'} ({', '.join(values) or 'no option'}); variables of the environment: {variables}"
     checks = []
     for check in chain([Check("settings", "ok", settings)], examine(store, directory=directory, **computing.cluster)):
         checks.append(check)

@@ -32,6 +32,7 @@ numpydoc_show_class_members = False  # `:members:` says which
 html_theme = "furo"
 html_title = f"mlfs-dask {release}"
 html_copy_source = False
+html_show_copyright = False  # LICENSE has it
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {"light_css_variables": {"code-font-size": "12px"}}  # lines of 90 characters

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
-_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s'\"<>\\]*")
+# Without the scheme, which would be looked for at every letter of a page's long texts.
+_URL = re.compile(r"://[^\s'\"<>\\]*")
 # A password may hold slashes, quotes, @ and line ends. A colon before digits and a slash, or an end, precedes a port.
 _PASSWORD = re.compile(r"://[^/\s@:'\"]*:(?!\d+(?:/|['\"]?(?:[\s,;:)\]]|$)))\S*(?:[\r\n]+\S*)*@")
 # In web URLs a user name alone can be a token; elsewhere it may be a container, as in abfs://container@account.
-_TOKEN = re.compile(r"(https?|ftp)://[^/\s@:]+@")
+_TOKEN = re.compile(r"(https?|ftp)://[^/\s@:'\"<>\\]+@")
 _PARAMETER = re.compile(r"([?&#;][^=&#;]+=)[^&#;]*")
 _HIDDEN = "***"
 
@@ -47,4 +48,5 @@ def redact(text: str) -> str:
     if "://" not in text:
         return text
     text = _PASSWORD.sub(f"://{_HIDDEN}@", text)  # first: a password may hold characters that end a URL
-    return _URL.sub(lambda url: _PARAMETER.sub(rf"\1{_HIDDEN}", _TOKEN.sub(rf"\1://{_HIDDEN}@", url[0])), text)
+    text = _TOKEN.sub(rf"\1://{_HIDDEN}@", text)
+    return _URL.sub(lambda url: _PARAMETER.sub(rf"\1{_HIDDEN}", url[0]), text)

@@ -301,7 +301,7 @@ class AttributeNames:
                 f"the {what} {missing[0]!r}{others} is no attribute of {self._path}",
                 file=file,
                 value=missing[0],
-                cure="the closest names are " + ", ".join(map(repr, closest))
+                cure="did you mean " + ", ".join(map(repr, closest))
                 if closest
                 else "check that the two files belong together",
             )

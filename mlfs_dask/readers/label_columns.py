@@ -183,7 +183,7 @@ def find_column(names: Sequence[str], column: str, what: str, *, file: str) -> i
         f"the {what} {column!r} is {them}",
         file=file,
         value=column,
-        cure="the closest names are " + ", ".join(map(repr, closest))
+        cure="did you mean " + ", ".join(map(repr, closest))
         if closest
         else "give names of columns, or their numbers counted from 1",
     )

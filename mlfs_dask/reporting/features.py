@@ -207,7 +207,7 @@ def _clusters(labelled: LabelledRun) -> list[Table]:
     ]
     more = len(members) - len(rows)
     columns = {"feature": "", "rank": ",", "features": ",", f"whose correlation with it is {bound:g} or more": ""}
-    title = f"{labelled.label}: chosen features, and those that say the same"
+    title = f"{labelled.label}: selected features, and features that correlate with them"
     return [Table(title + f"; {more:,} more are in redundancy.csv" * (more > 0), columns, rows)]
 
 
@@ -217,7 +217,7 @@ def _replicates(labelled: LabelledRun) -> tuple[list[str], list[Table]]:
     texts = []
     if "q_value" in run.replicates:
         fdr, tested = run.record["params"]["fdr"], run.record["params"].get("control") is not None
-        what = "goes with any label" if tested else "beats shuffled labels"
+        what = "is associated with any label" if tested else "beats shuffled labels"
         texts.append(
             f"q-value: the least false discovery rate at which a feature {what}. As many features are "
             f"chosen as have at most {fdr:g}."
@@ -279,7 +279,7 @@ def labels_section(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], no
             Block(
                 texts=[
                     "Redundancy R of the chosen set and residual label correlation C, the label correlation that the "
-                    "set does not hold (Wang et al. 2020, Eqs. 16 and 17); lower is better."
+                    "set does not explain (Wang et al. 2020, Eqs. 16 and 17); lower is better."
                 ],
                 tables=[Table("Redundancy and residual", columns, rows)],
             )
@@ -389,7 +389,7 @@ def pair_map(labelled: LabelledRun, table: pd.DataFrame) -> Figure:
     values = values.loc[sorted(strongest.index[:MAX_PAIRED_LABELS])]
     labels = table.drop_duplicates("label_index").set_index("label_index")["label"]
     caption = (
-        f"{labelled.label}: −log₁₀ p of features with labels, positive where the label goes with more of the feature, "
+        f"{labelled.label}: −log₁₀ p of features with labels, positive where the feature is larger with the label, "
         "coloured by its square root; empty where a pair is not in the table."
     )
     return signed_map(

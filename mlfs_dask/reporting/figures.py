@@ -372,7 +372,7 @@ def _finish(axes: Axes, values: Any, logarithmic: str) -> None:
     for which in logarithmic:
         _logarithmic(axes, "x" if which == "x" else "y")
     if "x" not in logarithmic and not np.nansum(np.mod(values, 1)):
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     labels = axes.get_legend_handles_labels()[1]
     if len(labels) > 1:
         columns = max(1, min(4, 64 // (max(map(len, labels)) + 7)))
@@ -457,11 +457,11 @@ def signed_map(
     strongest = values[label, feature]
 
     def draw(axes: Axes) -> None:
-        limit = max(abs(strongest), 1e-12)
+        limit = np.abs(values[np.isfinite(values)]).max(initial=1e-12)
         norm = Normalize(-limit, limit)
         if roots:
             norm = FuncNorm((lambda v: np.sign(v) * np.sqrt(np.abs(v)), lambda v: np.sign(v) * v**2), -limit, limit)
-        shown = np.ma.masked_invalid(values.T)
+        shown = np.ma.masked_invalid(np.clip(values.T, -limit, limit))  # infinite ones have the last colour
         mesh = axes.pcolormesh(shown, cmap="RdBu_r", norm=norm, edgecolors="face", linewidth=0.2)
         axes.invert_yaxis()
         axes.set_yticks(np.arange(len(features)) + 0.5, [shortened(text) for text in features])

@@ -423,8 +423,8 @@ def _judged(
     record = comparison.record
     k = f"at {record['k']} features" if record["k"] is not None else "averaged over the numbers of features"
     text = (
-        f"Mean ± standard deviation over the folds, {k}. Bold is the best selection of a row; a bullet marks what a "
-        f"paired t-test does not tell from it (α = {record['alpha']:g})."
+        f"Mean ± standard deviation over the folds, {k}. Bold is the best selection of a row; a bullet marks a "
+        f"run that a paired t-test does not distinguish from it (α = {record['alpha']:g})."
     )
     tables = Section(f"quality{suffix}", f"Quality{of}", [Block(texts=[text], notes=comparison.notes)])
     if one:

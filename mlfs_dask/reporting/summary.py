@@ -151,7 +151,7 @@ def _standing(case: Case, order: Sequence[str], selected: Sequence[str]) -> str:
     if compared:
         text += f" It is {'on average ' if len(datasets) > 1 else ''}{listed(compared)}."
     if left_out:
-        text += f" Not every method was evaluated on {listed(left_out)}, which is left out here."
+        text += f" Not every method was evaluated on {listed(left_out)}, left out here."
     if tested:
         text += f" Significance is that of paired t-tests over the folds, α = {case.comparison.record['alpha']:g}."
     return text
@@ -171,7 +171,7 @@ def _friedman(case: Case) -> str:
 def _averaged(case: Case, row: pd.Series) -> str:
     """Return a description of the values that a mean is taken over."""
     curves = case.rows("curves")
-    ks = sorted(set(curves.loc[curves["run"] == row["run"], "k"]))
+    ks = sorted(set(curves.loc[(curves["run"] == row["run"]) & (curves["dataset"] == row["dataset"]), "k"]))
     of_k = f"k = {listed(list(map(str, ks)))}"
     if len(ks) > 6:
         of_k = f"{len(ks)} numbers of features from {ks[0]} to {ks[-1]}"
@@ -191,7 +191,8 @@ def _elsewhere(case: Case, selected: Sequence[str]) -> str:
 
 
 def _seconds(comparison: Comparison, selected: Sequence[str]) -> str:
-    seconds = comparison.times.groupby("run", sort=False)["seconds_mean"].mean()
+    """Compare seconds over the data sets on which every method was timed."""
+    seconds = comparison.times.pivot(index="dataset", columns="run", values="seconds_mean").dropna().mean().dropna()
     timed = [run for run in selected if run in seconds]
     if not timed:
         return ""
@@ -214,7 +215,7 @@ def _cost_of(labelled: LabelledRun) -> str:
     if not held:
         process, held = "no worker had a part, and the driver", record["peak_driver_bytes"]
     read = read_cell(record["bytes_read"], record["passes"]).text
-    return f"{text} and {readings} of them ({read}); {process} held {cell(held, 'bytes').text}."
+    return f"{text} and {readings} ({read}); {process} held {cell(held, 'bytes').text}."
 
 
 def _features(labelled: LabelledRun) -> str:

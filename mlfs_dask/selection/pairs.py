@@ -42,7 +42,7 @@ _BIN_SHIFT = 43
 
 #: Hypotheses of marginal tests, and of tests given the other features.
 HYPOTHESES = (
-    "marginal: the feature and the label go together",
+    "marginal: the feature is associated with the label",
     "given the other features: the feature helps to predict the label linearly once all others are known",
 )
 
@@ -505,12 +505,12 @@ def select_by_pairs(question: Question, pairs: Pairs, discovered: NDArray[np.boo
     """
     selected, needs = discovered, []
     if question.control is not None and question.is_auto:
-        needs.append(f"goes with any label at the rate {question.fdr:g}")
+        needs.append(f"is associated with any label at the rate {question.fdr:g}")
     if question.per_label is not None:
         needs.append("can be tested with any label")
         selected = (pairs.best_rank < question.per_label) & (True if selected is None else selected)
     if question.min_labels is not None:
-        needs.append(f"goes with {number_of(question.min_labels, 'label')} or more at the rate {question.fdr:g}")
+        needs.append(f"is associated with {number_of(question.min_labels, 'label')} or more at the rate {question.fdr:g}")
         selected = pairs.discovered_for_labels(question.fdr) & (True if selected is None else selected)
     if selected is None or selected.any():
         return selected

@@ -174,7 +174,7 @@ class ELAChi2(CountFilter):
     memory = "worker: 8 bytes * d * (codes - 1) * (q + 1)"
     takes_strata = False
 
-    of_zeros = "among rows that have a label, no feature goes with which one it is"
+    of_zeros = "among rows that have a label, no feature depends on which one it is"
 
     def score_counts(self, counts: Counts) -> Array:
         # Code after code: what is expected of a code follows from all labels.

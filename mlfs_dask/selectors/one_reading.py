@@ -58,7 +58,7 @@ class OneReading(Method):
     #: What the pass is called.
     reading: ClassVar[str] = "products"
     #: What scores that are all 0 say; empty where they say nothing.
-    of_zeros: ClassVar[str] = "no feature goes with any label"
+    of_zeros: ClassVar[str] = "no feature is associated with any label"
     #: Whether it weighs features against one another, in which labels have no part.
     weighs_features: ClassVar[bool] = False
     #: Whether it draws at random whatever its parameters are.
@@ -349,7 +349,7 @@ def _discover(statistic: Array, null: Array, level: float) -> tuple[NDArray[np.b
     discovered = q <= level
     if not discovered.any():
         raise DataError(
-            f"no feature goes with the labels more than by chance at a false discovery rate of {level:g} "
+            f"no feature is associated with the labels more than by chance at a false discovery rate of {level:g} "
             f"(of the best feature it is {q.min():.2g})",
             cure=f"keep a given number of features ({parameter('n_features_to_select')}), "
             f"raise the rate ({parameter('fdr')}), or take data with more rows",

@@ -67,7 +67,7 @@ class Scores:
     resampled_scores : float64 array, shape (B, d), or None
         Scores of resampled rows.
     informative : bool or None
-        Whether any feature goes with any label. None: if any score is not 0.
+        Whether any feature is associated with any label. None: if any score is not 0.
     row_labels : Statistic or None
         Rule that recovers the labels of rows (`mlfs_dask.statistics.write_rows`).
     labels : float64 array, shape (n, q), or None
@@ -162,7 +162,7 @@ def uninformative_warning(
     d: int,
     constant_labels: int,
     q: int,
-    otherwise: str = "no feature goes with any label",
+    otherwise: str = "no feature is associated with any label",
     weighs_features: bool = False,
 ) -> UserWarning:
     """Return the warning of a method that cannot rank the features.

@@ -43,7 +43,7 @@ XML = '<labels xmlns="http://mulan.sourceforge.net/labels"><label name="sky"/><l
     [
         (None, "in.csv: there is no such file", "check the path"),
         (CSV.replace("2,1,1,0", "2,1,0.5,0"), "in.csv, line 3, column 'sky', value 0.5: a label must be 0 or 1", "bin"),
-        (ARFF, "in.xml, value 'seaa': the label 'seaa' is no attribute of", "the closest names are 'sea'"),
+        (ARFF, "in.xml, value 'seaa': the label 'seaa' is no attribute of", "did you mean 'sea'"),
     ],
     ids=["absent", "csv", "arff"],
 )

@@ -82,4 +82,4 @@ def test_doctor_shows_the_settings(settings: Path, run_json: RunJson) -> None:
     settings.write_text("wait = 5")
     (check, *_) = run_json("doctor")["checks"]
     assert check["name"] == "settings"
-    assert check["detail"] == f"{settings} (wait); of the environment MLFS_CACHE"
+    assert check["detail"] == f"file {settings} (wait); variables of the environment: MLFS_CACHE"

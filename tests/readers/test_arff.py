@@ -132,7 +132,7 @@ def test_xml_name_that_is_not_there(write: Any) -> None:
         read(data, LabelSpec(xml=str(labels)))
     assert str(caught.value) == (
         f"{labels}, value 'amazed-suprised': the label 'amazed-suprised' (and 1 more) is no attribute of "
-        f"{data}\n  cure: the closest names are 'amazed-surprised'"
+        f"{data}\n  cure: did you mean 'amazed-surprised'"
     )
 
 

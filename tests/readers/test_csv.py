@@ -244,7 +244,7 @@ def test_errors(
     ("options", "said"),
     [
         (FileSpec(LabelSpec(columns=("skyy",))), "the label 'skyy' is none of the 3 columns"),
-        (FileSpec(LabelSpec(columns=("skyy",))), "the closest names are 'sky'"),
+        (FileSpec(LabelSpec(columns=("skyy",))), "did you mean 'sky'"),
         (FileSpec(LabelSpec(columns=("9",))), "numbers counted from 1"),
         (FileSpec(LabelSpec(columns=("sky", "3"))), "value '3': the label is named twice"),
         (FileSpec(LabelSpec(columns=("sky", "b", "sky"))), "value 'sky': the label is named twice"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -195,6 +196,25 @@ def test_maps(figure: figures.Figure, alt: str, row: dict[str, Any], values: dic
     shown = figure.data[(figure.data[list(row)] == pd.Series(row)).all(axis=1)]
     assert shown[list(values)].to_dict("records") == [values]
     inline_svg(figure)
+
+
+def test_a_pair_that_is_infinitely_sure_does_not_hide_the_others() -> None:
+    values = np.array([[np.inf, 40.0], [-10.0, np.nan]])
+    figure = figures.signed_map("l", "elc", "", ["f", "g"], ["sky", "sea"], values, what="−log₁₀ p", roots=True)
+    assert "The strongest −log₁₀ p, inf, is of f with sky" in figure.alt
+    (mesh, *_) = figures._drawn([figure], 1).axes[0].collections
+    assert mesh.get_array().tolist() == [[40.0, -10.0], [40.0, None]]
+    assert (mesh.norm.vmin, mesh.norm.vmax) == (-40, 40)
+
+
+def test_whole_numbers_beside_long_names_do_not_run_into_one_another() -> None:
+    names = [f"MMMMMMMMMM_MMMMMMMMMMMM{i:02}" for i in range(12)]
+    style = LINE[""]
+    axes = drawn(rows_plot(names, [Marks(np.array([1.0, 19]), np.array([0.0, 1]), style)], xlabel="rank")[0])
+    axes.figure.canvas.draw()
+    shown = [text.get_window_extent() for text in axes.get_xticklabels() if text.get_text()]
+    assert len(shown) > 2
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(shown))
 
 
 @pytest.mark.parametrize("control", [False, True])

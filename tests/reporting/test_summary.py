@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from mlfs_dask.evaluation.comparison import Comparison, compare
@@ -34,7 +35,7 @@ def test_one_data_set(folders: Folders) -> None:
     assert found.texts[1] == "It is also the best method by 1 of the 1 other metrics."
     assert found.texts[2] == "Learning one ranking took 2.000 s with elc and 2.000 s with label-entropy."
     assert found.texts[3].startswith("Its run on all 40 rows took ")
-    assert "1 pass of them" in found.texts[3]
+    assert "1 pass (" in found.texts[3]
     (note,) = found.notes
     assert note.startswith("elc keeps 3 of 6 features: ")
     quality, seconds, chosen = found.figures
@@ -58,10 +59,22 @@ def test_data_sets_that_lack_a_method_are_left_out(tmp_path: Path) -> None:
     (text, *_) = block(compare([*whole, short])).texts
     assert text.startswith("elc is the best of 2 methods on 2 data sets (a and b) by macro F1")
     assert "elc 1.00 and enm 2.00" in text
-    assert text.endswith("Not every method was evaluated on c, which is left out here.")
+    assert text.endswith("Not every method was evaluated on c, left out here.")
     (text, *_) = block(compare([whole[0], short])).texts
     assert text.startswith("elc is the best of 2 methods on a: macro F1")
-    assert text.count("c, which is left out here.") == 1
+    assert text.count("c, left out here.") == 1
+
+
+def test_of_a_data_set_that_lacks_a_method_neither_features_nor_seconds_count(tmp_path: Path) -> None:
+    means = {"elc": 0.6, "enm": 0.5}
+    whole = write_evaluation(tmp_path / "a", "a", steady(means), runs=list(means))
+    short = write_evaluation(tmp_path / "b", "b", steady(means), runs=["enm"], grid=(3, 7))
+    fits = pd.read_csv(short / "fits.csv")
+    fits["seconds"] *= 10
+    fits.to_csv(short / "fits.csv", index=False)
+    text, _, seconds, *_ = block(compare([short, whole])).texts
+    assert "mean over 4 folds and k = 2 and 4." in text
+    assert seconds == "Learning one ranking took 2.000 s with elc and 2.000 s with enm."
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def test_commands_write_clusters_of_features_that_say_the_same(tmp_path, mlfs):
     mlfs("report", run, "-o", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     passed = table.loc[table["feature"] != table["representative"], "feature"]
-    assert "chosen features, and those that say the same" in page
+    assert "selected features, and features that correlate with them" in page
     assert all(name in page for name in passed)
     (run / "redundancy.csv").write_text("cluster\n")
     refused = mlfs("report", run, "-o", tmp_path / "other.html", fails=3)

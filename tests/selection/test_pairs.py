@@ -142,7 +142,7 @@ def test_per_label_and_min_labels_choose_by_the_pairs():
         assert expected.any()
     everything, _ = table_of(X, Y, per_label=99, n_features_to_select=None)
     assert everything.support_.sum() == X.shape[1] - 1  # a constant has no place
-    with pytest.raises(DataError, match=r"(?s)no feature goes with 4 labels or more at the rate 0.1 .*\(min_labels\)"):
+    with pytest.raises(DataError, match=r"(?s)no feature is associated with 4 labels or more at the rate 0.1 .*\(min_labels\)"):
         table_of(X, Y, min_labels=4)
 
 
@@ -162,7 +162,7 @@ def test_auto_with_control_keeps_what_goes_with_any_label(method):
     more = int((expected <= 0.1).sum()) + 1  # a count is kept, whatever is found
     counted, _ = table_of(X, Y, method, n_features_to_select=more, control="bh")
     assert counted.report_.k == counted.support_.sum() == more
-    with pytest.raises(DataError, match="no feature goes with any label at the rate 1e-30"):
+    with pytest.raises(DataError, match="no feature is associated with any label at the rate 1e-30"):
         table_of(X, Y, method, n_features_to_select="auto", control="holm", fdr=1e-30)
 
 

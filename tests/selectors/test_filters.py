@@ -42,7 +42,7 @@ def test_a_single_class_of_rows_with_labels_is_told():
     X, Y = problem()
     with pytest.warns(
         UserWarning,
-        match="cannot rank the features: among rows that have a label, no feature goes with which one it is",
+        match="cannot rank the features: among rows that have a label, no feature depends on which one it is",
     ):
         found = get_estimator("ela-chi")(3).fit(X, Y[:, :1])
     assert not found.scores_.any()
@@ -89,7 +89,7 @@ def test_in_a_subspace_features_that_repeat_one_another_share_their_score():
 def test_a_single_label_is_a_class_that_has_no_other_to_be_compared_with():
     X, Y = problem()
     assert get_estimator("fisher")(3).fit(X, Y[:, 0]).ranking_[0] == 0
-    with pytest.warns(UserWarning, match="no feature goes with any label"):
+    with pytest.warns(UserWarning, match="no feature is associated with any label"):
         get_estimator("mfs-f")(3).fit(X, Y[:, 0])
 
 
