@@ -510,7 +510,9 @@ def select_by_pairs(question: Question, pairs: Pairs, discovered: NDArray[np.boo
         needs.append("can be tested with any label")
         selected = (pairs.best_rank < question.per_label) & (True if selected is None else selected)
     if question.min_labels is not None:
-        needs.append(f"is associated with {number_of(question.min_labels, 'label')} or more at the rate {question.fdr:g}")
+        needs.append(
+            f"is associated with {number_of(question.min_labels, 'label')} or more at the rate {question.fdr:g}"
+        )
         selected = pairs.discovered_for_labels(question.fdr) & (True if selected is None else selected)
     if selected is None or selected.any():
         return selected

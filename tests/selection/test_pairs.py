@@ -142,7 +142,9 @@ def test_per_label_and_min_labels_choose_by_the_pairs():
         assert expected.any()
     everything, _ = table_of(X, Y, per_label=99, n_features_to_select=None)
     assert everything.support_.sum() == X.shape[1] - 1  # a constant has no place
-    with pytest.raises(DataError, match=r"(?s)no feature is associated with 4 labels or more at the rate 0.1 .*\(min_labels\)"):
+    with pytest.raises(
+        DataError, match=r"(?s)no feature is associated with 4 labels or more at the rate 0.1 .*\(min_labels\)"
+    ):
         table_of(X, Y, min_labels=4)
 
 
