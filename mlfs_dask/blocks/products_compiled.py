@@ -115,7 +115,7 @@ def add_sparse(  # type: ignore[no-untyped-def]
 
 @njit(fastmath={"contract"})
 def add_coded(X, codes, shift, products, squares):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Add sums of v = x - shift and of v² - v over the rows with each mark to products and squares (u, d), in place.
+    """Add sums of v = x - shift and of v² over the rows with each mark to products and squares (u, d), in place.
 
     Rows are added up by code, and the sums of 15 codes to their labels: an addition for four labels in place of one
     for each.
@@ -148,7 +148,7 @@ def add_coded(X, codes, shift, products, squares):  # type: ignore[no-untyped-de
                             total, square = sums[code]
                             for j in range(f1 - f0):
                                 into[j] += total[j]
-                                squared[j] += square[j] - total[j]
+                                squared[j] += square[j]
 
 
 @njit(fastmath={"contract"})

@@ -35,7 +35,8 @@ class LabelEntropy(CountFilter):
     -----
     One pass over X of a store; one more if ranges or quantiles are not recorded, one more for the means or medians
     that fill missing values, and one over the labels alone for "auto". Scores follow from integer counts and are
-    identical for any chunking and number of workers.
+    identical for any chunking and number of workers. With unknown labels H(l) is that of the label's known rows, and
+    H(f) of the bound that of all rows.
 
     References
     ----------

@@ -101,7 +101,7 @@ class LEDA(AnchoredRegression):
         S -= np.outer(moved, moved / total)
         # √N_l (m_l − m): S_b is M M', so that V D^½ is (S_t + ρI)⁻¹ M but for a rotation.
         M = np.divide(XF - np.outer(moved, N / total), np.sqrt(N), out=np.zeros_like(XF), where=N > 0)
-        drop_rounding(M, np.sqrt(np.diag(S))[:, np.newaxis])
+        drop_rounding(M, np.sqrt(np.diag(S).clip(0.0))[:, np.newaxis])
         varies = factor > 0
         ridge = self.ridge * float(np.trace(S)) / max(int(np.count_nonzero(varies)), 1)
         V = row_sparse.solve_gram(S, M, ridge, varies.astype(np.float64)).P

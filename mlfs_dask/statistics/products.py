@@ -51,11 +51,18 @@ class _Sums(NamedTuple):
     positives: NDArray[Any]  # (q,)
     unknown: NDArray[Any]  # (q,)
     pairs: NDArray[Any]  # (q, q)
-    squares: Array  # (u, d): of a value v less the shift, v² − v: 0 of sparse 0/1 features
+    squares: Array  # (u, d): of x - shift; left out while all stored values are 1, whose squares are the sums
+    squared: NDArray[Any]  # (1,): 1 once `squares` are there
 
     @property
     def moments(self) -> ColumnMoments:
         return ColumnMoments(self.counts, self.mean, self.m2)
+
+    def begin_squares(self) -> None:
+        """Write the squares of the blocks so far, which had none to add."""
+        if not self.squared[0]:
+            self.squares[:] = self.products[len(self.products) - len(self.squares) :]
+            self.squared[0] = 1
 
 
 class KnownSums(NamedTuple):
@@ -252,7 +259,7 @@ class LabelProducts(Statistic):
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         d, u = self.n_features, len(self.unknown)
         q = self.n_labels + u
-        return (1,), (d,), (d,), (d,), (d,), (q, d), (q,), (q,), (q, q), (u, d)
+        return (1,), (d,), (d,), (d,), (d,), (q, d), (q,), (q,), (q, q), (u, d), (1,)
 
     @property
     def result_bytes(self) -> int:
@@ -326,11 +333,12 @@ class LabelProducts(Statistic):
         with np.errstate(over="ignore", invalid="ignore"):
             if isinstance(X, np.ndarray) or s.shift.any():
                 V: Any = (X if isinstance(X, np.ndarray) else X.toarray()) - s.shift
-                V *= V - 1.0
-            elif (X.data == 1).all():
+                V *= V
+            elif not s.squared[0] and (X.data == 1).all():
                 return
             else:
-                V = sp.csr_array((np.square(X.data, dtype=np.float64) - X.data, X.indices, X.indptr), shape=X.shape)
+                V = sp.csr_array((np.square(X.data, dtype=np.float64), X.indices, X.indptr), shape=X.shape)
+            s.begin_squares()
             np.add(s.squares, label_products_block(V, marks, np.zeros_like(s.shift)), out=s.squares)
 
     def merge(self, into: State, other: State) -> None:
@@ -340,15 +348,18 @@ class LabelProducts(Statistic):
         if a.rows[0] == 0:
             a.shift[:] = b.shift
         move, q = b.shift - a.shift, self.n_labels
-        np.add(a.squares, b.squares, out=a.squares)
-        if move.any():
-            moved_squares = 2.0 * move * b.products[q:] + b.positives[q:, np.newaxis] * (move**2 - move)
+        if b.squared[0]:
+            a.begin_squares()
+        if a.squared[0]:
+            np.add(a.squares, b.squares if b.squared[0] else b.products[q:], out=a.squares)
+        if move.any():  # of dense blocks, whose squares are there
+            moved_squares = 2.0 * move * b.products[q:] + b.positives[q:, np.newaxis] * move**2
             np.add(a.squares, moved_squares, out=a.squares)
             for products, positive in zip(a.products, b.positives, strict=True):
                 products += positive * move  # b's sums, seen from a's shift
         a.rows[0] += b.rows[0]
         merge_moments(a.moments, moved(b.moments, move))
-        for mine, theirs in zip(into[5:-1], other[5:-1], strict=True):
+        for mine, theirs in zip(into[5:-2], other[5:-2], strict=True):
             np.add(mine, theirs, out=mine)
 
     def finalize(self, state: State) -> LabelMoments:
@@ -357,6 +368,8 @@ class LabelProducts(Statistic):
         total = add_zeros(s.moments, n, s.shift)
         mean, m2, integers = total.mean + s.shift, total.m2, integer_sums(total, s.shift, *s.products)
         mean[integers.which], m2[integers.which] = integers.mean, integers.m2
+        offset = total.mean.copy()  # mean - shift has no digits left where both are large
+        offset[integers.which] = integers.total / integers.n
         # A new array: the state belongs to Dask, and the task may run twice.
         centred, squares = s.products.copy(), np.diag(s.pairs)
         for products, positive, square in zip(centred, s.positives, squares, strict=True):
@@ -370,11 +383,11 @@ class LabelProducts(Statistic):
         every = LabelMoments(n, mean, m2, centred, s.positives, s.unknown, s.pairs)
         if self.numeric and not len(self.unknown):
             every = replace(every, residual_m2=_m2_of_sums(squares, s.positives, n))
-        return self._of_known(s, every) if len(self.unknown) else every
+        return self._of_known(s, every, offset) if len(self.unknown) else every
 
-    def _of_known(self, s: _Sums, every: LabelMoments) -> LabelMoments:
-        """Return the moments of each label over the rows where it is known, from those of all rows and of further
-        labels.
+    def _of_known(self, s: _Sums, every: LabelMoments, mean: Array) -> LabelMoments:
+        """Return the moments of each label over the rows where it is known, from those of all rows, whose `mean` is
+        relative to the shift, and of further labels.
         """
         unknown, q = self.unknown, self.n_labels
         n_unknown, positives = np.zeros(q, s.positives.dtype), s.positives[:q]
@@ -384,8 +397,7 @@ class LabelProducts(Statistic):
         marked, products, of_unknown = every.products[q:], every.products[:q], share[unknown, np.newaxis]
 
         # Squares of x − mean over the rows in which a label is unknown; then those of the others about their own mean.
-        mean = every.mean - s.shift
-        m2 = s.squares + (1.0 - 2.0 * mean) * s.products[q:]
+        m2 = s.squares + (1.0 - s.squared - 2.0 * mean) * s.products[q:]
         m2 += n_unknown[unknown, np.newaxis] * mean**2
         np.subtract(every.m2, m2, out=m2)
         below = marked / np.where(known > 0, known, 1)[unknown, np.newaxis]
@@ -441,6 +453,7 @@ def _add_marked(s: _Sums, X: Matrix, Y: sp.csr_array, unknown: NDArray[np.int64]
     np.copyto(s.positives, np.diag(s.pairs))
     _add_labels(s, X, Y)
     if isinstance(X, np.ndarray):
+        s.begin_squares()
         codes = np.zeros((-(-len(unknown) // 4), len(marks)), np.uint8)
         for bit in range(4):
             of_bit = marks[:, bit::4].T << bit
@@ -449,11 +462,12 @@ def _add_marked(s: _Sums, X: Matrix, Y: sp.csr_array, unknown: NDArray[np.int64]
         return
     columns = X.tocsc()
     values = columns.data.astype(np.float64)
-    kernels.add_columns(columns.indptr, columns.indices, values, marks, s.products[q:])
     with np.errstate(over="ignore", invalid="ignore"):
-        values *= values - 1.0
-    if values.any():  # not of features that are 0 or 1
-        kernels.add_columns(columns.indptr, columns.indices, values, marks, s.squares)
+        squares = values * values
+    if s.squared[0] or (squares != values).any():  # not of features that are 0 or 1
+        s.begin_squares()
+        kernels.add_columns(columns.indptr, columns.indices, squares, marks, s.squares)
+    kernels.add_columns(columns.indptr, columns.indices, values, marks, s.products[q:])
 
 
 def _m2_of_sums(squares: Array, sums: Array, n: Any) -> Array:
