@@ -34,9 +34,10 @@ def compare(
     """
     from mlfs_dask.evaluation.comparison import compare as library
     from mlfs_dask.files.publish import check_place
-    from mlfs_dask.reporting.comparison_folder import RECORD, WHAT, write_comparison
+    from mlfs_dask.files.result_folders import COMPARISON
+    from mlfs_dask.reporting.comparison_folder import write_comparison
 
-    check_place(comparison, force=force, record=RECORD, what=WHAT)
+    check_place(comparison, COMPARISON, force=force)
     found = library(evaluations, runs=runs or None, **options)
     files = write_comparison(comparison, found, force=force)
     summary = {

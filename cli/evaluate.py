@@ -144,9 +144,10 @@ def evaluate(
     from mlfs_dask.evaluation.experiment import Experiment
     from mlfs_dask.evaluation.job import EvaluateJob
     from mlfs_dask.evaluation.protocols import make_settings
-    from mlfs_dask.evaluation.results import RECORD, WHAT, check_standard_error
+    from mlfs_dask.evaluation.results import check_standard_error
     from mlfs_dask.evaluation.splits import read_split
     from mlfs_dask.files.publish import check_place
+    from mlfs_dask.files.result_folders import EVALUATION
 
     if print_protocol:
         settings = make_settings(protocol, options)
@@ -160,7 +161,7 @@ def evaluate(
     if place is None and not dry_run:
         raise click.UsageError("missing option '-o'; it names the folder to write.")
     if place is not None and not resume:
-        check_place(place, force=force, record=RECORD, what=WHAT)
+        check_place(place, EVALUATION, force=force)
     with show_progress(output), ExitStack() as stack:
         dataset = open_subset(store, **subset)  # what is wrong with it is told before there is a cluster
         stack.enter_context(computing.connected())
@@ -185,7 +186,7 @@ def evaluate(
         if evaluation is not None:
             output.note(f"mlfs: {place} is complete already; nothing was run.")
         else:
-            check_place(job.place, force=force, record=RECORD, what=WHAT)
+            check_place(job.place, EVALUATION, force=force)
             evaluation = job.run({"command": command_line()}, choose_k=choose_k, resume=resume, force=force)
     _print(job.place, evaluation, output)
 

@@ -32,17 +32,18 @@ from mlfs_dask.evaluation import results as evaluations
 from mlfs_dask.evaluation.candidates import Candidate
 from mlfs_dask.evaluation.experiment import Experiment
 from mlfs_dask.evaluation.job import EvaluateJob, remove_partial_results
-from mlfs_dask.evaluation.results import ALL, BATCH, JOBS, RANDOM
+from mlfs_dask.evaluation.results import ALL, RANDOM
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import document_text, parse_json
 from mlfs_dask.files.object_store import is_url, local_path
 from mlfs_dask.files.publish import behind_links, check_place, locked, write_file
+from mlfs_dask.files.result_folders import BATCH, EVALUATION, RUN
 from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.fit import open_rows, resolve_names
 from mlfs_dask.selection.job import SelectJob
 from mlfs_dask.selection.question import Question, ask
-from mlfs_dask.selection.runs import RECORD, read_run, write_run
+from mlfs_dask.selection.runs import read_run, write_run
 from mlfs_dask.selection.sharing import read_shared, shared_statistics
 from mlfs_dask.selection.timing import estimate_seconds
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FORMAT_VERSION = 1
 
 #: Failures shown at the end; all of them are in the table.
 _SHOWN = 5
@@ -532,7 +532,7 @@ class Batch:
 
     def _record_of(self, job: Job) -> dict[str, Any] | None:
         """Return the record of a job that is done: of the same store, parameters and version."""
-        file = self._folder(job) / (RECORD if job.evaluation is None else evaluations.RECORD)
+        file = self._folder(job) / (RUN if job.evaluation is None else EVALUATION).record
         try:
             if parse_json(file.read_bytes()).get("job") != self._digest(job):
                 return None
@@ -544,8 +544,7 @@ class Batch:
 
     def _write_record(self, state: str) -> None:
         record = {
-            "format_version": FORMAT_VERSION,
-            "kind": "batch",
+            **BATCH.head,
             "state": state,
             "plan": self.spec.document,
             "digest": digest_of(self.spec.document),
@@ -556,10 +555,10 @@ class Batch:
             "jobs": [job.name for job in self.spec.jobs],
             "versions": {"mlfs-dask": __version__, "code": code_digest()},
         }
-        write_file(self._place / BATCH, document_text(record).encode())
+        write_file(self._place / BATCH.record, document_text(record).encode())
 
     def _write_jobs(self) -> None:
-        self._write_csv(JOBS, self._jobs_table())
+        self._write_csv(BATCH.table, self._jobs_table())
 
     def _write_csv(self, name: str, frame: pd.DataFrame) -> None:
         write_file(self._place / name, evaluations.csv_text(frame, float_format=evaluations.DIGITS).encode())
@@ -616,7 +615,7 @@ def _questions(jobs: Iterable[Job | None]) -> Iterator[Question]:
 def _empty_batch(folder: Path) -> None:
     """Remove all but the record: a folder that is emptied in part is still known as that of a batch."""
     for path in folder.iterdir():
-        if path.name == BATCH:
+        if path.name == BATCH.record:
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -628,7 +627,7 @@ def _check_place(place: str | Path, *, resume: bool, force: bool) -> Path:
     """Return the folder of a batch. Raises UsageError for a URL, and for a place that is taken."""
     if is_url(str(place)):
         raise UsageError(f"the folder of a batch must be local; got {place}. Copy it afterwards.")
-    check_place(str(place), force=force, resume=resume, record=BATCH, what="a batch")
+    check_place(str(place), BATCH, force=force, resume=resume)
     return local_path(place)
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from mlfs_dask.errors import UsageError, closest, spell_parameters_as
 from mlfs_dask.evaluation.results import ALL, RANDOM, Evaluation, read_eval
-from mlfs_dask.evaluation.results import RECORD as EVALUATION_RECORD
 from mlfs_dask.files.object_store import is_url
+from mlfs_dask.files.result_folders import EVALUATION, RUN
 from mlfs_dask.selection.fit import plain_value
 from mlfs_dask.selection.question import ask, parameters_of
-from mlfs_dask.selection.runs import RECORD, Run, read_run
+from mlfs_dask.selection.runs import Run, read_run
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.parameters import key_of
 
@@ -95,7 +95,7 @@ def read_candidate(text: str | Candidate) -> Candidate:
             params = _read_params(method, options)
             ask(method, 1, **params).check()
         return Candidate(method + text[len(name) :], method, params)
-    if is_url(text) or (Path(text) / RECORD).is_file():
+    if is_url(text) or (Path(text) / RUN.record).is_file():
         run = read_run(text)
         name, params = Path(text.rstrip("/")).name, dict(run.record.get("params", {}))
         return Candidate(name, str(run.record["method"]), params, finished=run)
@@ -126,7 +126,7 @@ def read_candidates(texts: Sequence[str | Candidate]) -> list[Candidate]:
     """
     candidates: list[Candidate] = []
     for text in texts:
-        is_evaluation = isinstance(text, str) and (Path(text) / EVALUATION_RECORD).is_file()
+        is_evaluation = isinstance(text, str) and (Path(text) / EVALUATION.record).is_file()
         candidates += candidates_of_evaluation(str(text)) if is_evaluation else [read_candidate(text)]
     if not candidates:
         raise UsageError("no candidate was given; name a run folder, a method, random or all.")

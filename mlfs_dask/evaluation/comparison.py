@@ -16,8 +16,6 @@ from scipy import stats
 from mlfs_dask.errors import DataError, UsageError, closest, require_extra
 from mlfs_dask.evaluation.results import (
     ALL,
-    BATCH,
-    RECORD,
     Evaluation,
     read_eval,
     read_jobs,
@@ -33,11 +31,11 @@ from mlfs_dask.evaluation.statistics import (
     stability,
 )
 from mlfs_dask.files.object_store import is_url
+from mlfs_dask.files.result_folders import BATCH, COMPARISON, EVALUATION
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT_VERSION = 1
 #: Tables of a comparison, the types of their columns.
 FRAMES = {
     "means": typed_columns(
@@ -208,8 +206,7 @@ def compare(
     curves = _curves(results)
     agreement = _stability(loaded, order, methods, notes)
     record = {
-        "format_version": FORMAT_VERSION,
-        "kind": "compare",
+        **COMPARISON.head,
         "alpha": alpha,
         "control": control,
         "k": k,
@@ -237,11 +234,11 @@ def _load(evaluation: str | Path | Evaluation, notes: list[str]) -> list[Evaluat
     """Return one evaluation, or those of a batch; add a note on a batch that is not complete."""
     if not isinstance(evaluation, str | Path):
         return [evaluation]
-    if is_url(str(evaluation)) or not (Path(evaluation) / BATCH).is_file():
+    if is_url(str(evaluation)) or not (Path(evaluation) / BATCH.record).is_file():
         return [read_eval(str(evaluation))]
     finished, missing = read_jobs(evaluation)
     notes += missing
-    evaluations = [read_eval(folder) for folder in finished if (folder / RECORD).is_file()]
+    evaluations = [read_eval(folder) for folder in finished if (folder / EVALUATION.record).is_file()]
     if not evaluations:
         raise DataError(
             "no evaluation of this batch is finished",

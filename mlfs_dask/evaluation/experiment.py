@@ -36,7 +36,6 @@ from mlfs_dask.evaluation.protocols import make_settings, require_suitable
 from mlfs_dask.evaluation.results import (
     ALL,
     FIT_COLUMNS,
-    FORMAT_VERSION,
     RANDOM,
     RANKING_COLUMNS,
     RESULT_COLUMNS,
@@ -47,6 +46,7 @@ from mlfs_dask.evaluation.scoring import Scorer, plan_scoring, search_minutes
 from mlfs_dask.evaluation.splits import Split, make_splits, repeat_seed
 from mlfs_dask.evaluation.table import open_table
 from mlfs_dask.files.json_text import as_json
+from mlfs_dask.files.result_folders import EVALUATION
 from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.rows.covariates import find_clusters
 from mlfs_dask.runtime import Resources
@@ -390,7 +390,7 @@ class Experiment:
             "settings": self._settings.to_dict(),
             "splits": self._splits_digest(),
             "version": __version__,
-            "format": FORMAT_VERSION,
+            "format": EVALUATION.version,
         }
 
     def _splits_digest(self) -> str:
@@ -703,8 +703,7 @@ class Experiment:
         settings, table = self._settings, self._table
         every = settings.to_dict()
         return {
-            "format_version": FORMAT_VERSION,
-            "kind": "eval",
+            **EVALUATION.head,
             "store": self._store_record(),
             "dataset": table.name,
             "runs": [candidate.to_record() for candidate in self._candidates],

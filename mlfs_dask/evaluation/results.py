@@ -15,27 +15,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.files.json_text import document_text, parse_json, parse_record
-from mlfs_dask.files.publish import read_text, write_folder
+from mlfs_dask.errors import UsageError
+from mlfs_dask.files.json_text import document_text, parse_json
+from mlfs_dask.files.publish import read_parsed, read_record, write_folder
+from mlfs_dask.files.result_folders import BATCH, EVALUATION, RUN
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from mlfs_dask.evaluation.splits import Split
 
-WHAT = "an evaluation"
-RESULTS, RANKINGS, FITS, RECORD = "results.csv", "rankings.csv", "fits.csv", "eval.json"
+RANKINGS, FITS = "rankings.csv", "fits.csv"
 
 #: Candidates that are no selectors: features drawn at random, and all features.
 RANDOM, ALL = "random", "all"
 
 #: Format of floats in tables of results; by default they have the fewest digits that tell them apart.
 DIGITS = "%.17g"
-
-#: Record and table of a batch, whose jobs are runs and evaluations.
-BATCH, JOBS = "batch.json", "jobs.csv"
-FORMAT_VERSION = 2
 
 
 class RunEntry(TypedDict):
@@ -105,8 +101,6 @@ CHOICE_COLUMNS = typed_columns(
 
 #: What k is chosen by, where it was computed.
 DEFAULT_METRIC = "average_precision"
-
-_CURE = "give the folder that `mlfs evaluate -o` wrote, or evaluate again."
 
 
 @dataclass(frozen=True)
@@ -235,13 +229,13 @@ def write_eval(path: str, evaluation: Evaluation, *, force: bool = False) -> Non
     texts = {
         name: csv_text(frame[list(columns)], float_format=DIGITS)
         for name, frame, columns in (
-            (RESULTS, evaluation.results, RESULT_COLUMNS),
+            (EVALUATION.table, evaluation.results, RESULT_COLUMNS),
             (RANKINGS, evaluation.rankings, RANKING_COLUMNS),
             (FITS, evaluation.fits, FIT_COLUMNS),
         )
     }
-    texts[RECORD] = document_text(evaluation.record)
-    write_folder(path, texts, record=RECORD, what=WHAT, force=force)
+    texts[EVALUATION.record] = document_text(evaluation.record)
+    write_folder(path, texts, kind=EVALUATION, force=force)
 
 
 def csv_text(frame: pd.DataFrame, *, float_format: str | None = None) -> str:
@@ -258,11 +252,13 @@ def read_eval(path: str | Path) -> Evaluation:
     DataError
         If it is none, a file in it is damaged, or a newer version wrote it.
     """
-    text, file = read_text(str(path), RECORD, what="evaluation", cure=_CURE), f"{path}/{RECORD}"
-    record = parse_record(text, EvalRecord, kind="eval", what=WHAT, newest=FORMAT_VERSION, file=file, cure=_CURE)
-    results = _frame(str(path), RESULTS, RESULT_COLUMNS)
-    rankings = _frame(str(path), RANKINGS, RANKING_COLUMNS)
-    return Evaluation(results, rankings, _frame(str(path), FITS, FIT_COLUMNS), record)
+    record = read_record(str(path), EVALUATION, EvalRecord)
+
+    def frame(name: str, columns: Mapping[str, str]) -> pd.DataFrame:
+        return read_parsed(str(path), name, EVALUATION, lambda text: parse_frame(text, columns))
+
+    results = frame(EVALUATION.table, RESULT_COLUMNS)
+    return Evaluation(results, frame(RANKINGS, RANKING_COLUMNS), frame(FITS, FIT_COLUMNS), record)
 
 
 def splits_in_words(splits: Mapping[str, Any]) -> str:
@@ -296,15 +292,9 @@ def read_jobs(path: str | Path) -> tuple[list[Path], list[str]]:
     DataError
         The record of the batch is damaged.
     """
-    from mlfs_dask.selection.runs import RECORD as RUN_RECORD
-
-    text = read_text(str(path), BATCH, what="batch", cure="run `mlfs batch --resume`, or name the folders in jobs/")
-    try:
-        names = parse_json(text, _BatchRecord)["jobs"]
-    except ValueError as error:
-        raise DataError(f"damaged: {error}", file=f"{path}/{BATCH}", cure="name the folders in jobs/") from error
-    folders = [Path(path) / "jobs" / name for name in names]
-    finished = [folder for folder in folders if any((folder / each).is_file() for each in (RUN_RECORD, RECORD))]
+    record = read_parsed(str(path), BATCH.record, BATCH, lambda text: parse_json(text, _BatchRecord))
+    folders = [Path(path) / "jobs" / name for name in record["jobs"]]
+    finished = [folder for folder in folders if any((folder / of.record).is_file() for of in (RUN, EVALUATION))]
     missing = [folder.name for folder in folders if folder not in finished]
     if not missing:
         return finished, []
@@ -351,11 +341,3 @@ def parse_frame(text: str, columns: Mapping[str, str]) -> pd.DataFrame:
     if list(frame.columns) != list(columns):
         raise ValueError(f"expected the columns {', '.join(columns)}")
     return frame.astype(dict.fromkeys(floats, "float64"))
-
-
-def _frame(path: str, name: str, columns: Mapping[str, str]) -> pd.DataFrame:
-    text = read_text(path, name, what="evaluation", cure=_CURE)
-    try:
-        return parse_frame(text, columns)
-    except (ValueError, TypeError) as error:
-        raise DataError(f"damaged: {error}", file=f"{path}/{name}", cure=_CURE) from error

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from types import UnionType
-from typing import Any, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.redaction import redact
@@ -135,30 +135,6 @@ def as_json(value: Any) -> Any:
 def document_text(value: Any) -> str:
     """Return the text of a JSON file with a value (`as_json`), for people and programs."""
     return json.dumps(as_json(value), indent=2, allow_nan=False) + "\n"
-
-
-class _Head(TypedDict):
-    format_version: int
-    kind: str
-
-
-def parse_record(text: str, form: Any, *, kind: str, what: str, newest: int, file: str, cure: str) -> Any:
-    """Parse the record of a folder, if it has the expected kind and form.
-
-    Raises
-    ------
-    DataError
-    """
-    try:
-        head = parse_json(text, _Head)
-        if head["kind"] != kind:
-            raise ValueError(f"kind is {head['kind']!r}")
-        require_known_format(head["format_version"], newest, file=file)
-        return parse_json(text, form)
-    except DataError:
-        raise
-    except ValueError as error:
-        raise DataError(f"this is not the record of {what}: {error}.", file=file, cure=cure) from error
 
 
 def require_known_format(version: int, newest: int, *, file: str | None) -> None:

@@ -27,6 +27,7 @@ from mlfs_dask.files.access import answer, fault_of, http_status
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.files.limits import require_memory
 from mlfs_dask.files.remote_store import WEB, open_store
+from mlfs_dask.files.result_folders import COMPARISON, EVALUATION, RUN
 
 #: Part of a remote file that is asked for at a time, and such parts that are kept for whoever reads them again: the
 #: head and the end of a file are read by every opening, and columns of a table not in their order.
@@ -555,14 +556,6 @@ def is_web(path: str | Path) -> bool:
     return str(path).partition("://")[0] in WEB
 
 
-#: Folders of results, which are replaced whole: two files that each kind has, its record first, and its name.
-_RESULT_FOLDERS = (
-    ("run.json", "ranking.csv", "a run"),
-    ("eval.json", "results.csv", "an evaluation"),
-    ("compare.json", "tests.json", "a comparison"),
-)
-
-
 def require_writable(path: str, storage_options: Mapping[str, Any] | None = None, *, takes_files: bool = False) -> None:
     """Raise UsageError for a place where nothing may be written, before any work is done for it.
 
@@ -590,10 +583,10 @@ def require_writable(path: str, storage_options: Mapping[str, Any] | None = None
         place = (place if takes_files else place.parent).resolve()
         folders = [str(parent) for parent in (place, *place.parents)]
         for parent in folders:
-            for record, table, what in _RESULT_FOLDERS:
-                if (Path(parent) / record).is_file() and (Path(parent) / table).is_file():
+            for kind in (RUN, EVALUATION, COMPARISON):  # which are replaced whole
+                if (Path(parent) / kind.record).is_file() and (Path(parent) / kind.table).is_file():
                     raise UsageError(
-                        f"{path}: {parent} is {what} itself, and replacing that would delete what is in it."
+                        f"{path}: {parent} is {kind.what} itself, and replacing that would delete what is in it."
                         "\n  cure: give another place"
                     )
     found = at_once(lambda folder: _is_ours(folder, storage_options), folders, _REQUESTS if is_url(path) else 1)

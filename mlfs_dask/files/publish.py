@@ -18,14 +18,23 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 from mlfs_dask.errors import DISK_FULL, DataError, MlfsError, UsageError
+from mlfs_dask.files.json_text import parse_json, require_known_format
 from mlfs_dask.files.limits import full_disk
 from mlfs_dask.files.object_store import RemoteObjects, at_once, is_url, local_path, open_objects, require_writable
+from mlfs_dask.files.result_folders import ResultFolder
 
 _CURE = "check the folder, its permissions and its free space, or give another place"
 _HEX = "[0-9a-f]" * 8
+
+_Content = TypeVar("_Content")
+
+
+class _Head(TypedDict):
+    format_version: int
+    kind: str
 
 
 @contextlib.contextmanager
@@ -96,8 +105,7 @@ def write_folder(
     path: str,
     texts: Mapping[str, str],
     *,
-    record: str,
-    what: str,
+    kind: ResultFolder,
     fill: Callable[[str], None] | None = None,
     remove: Sequence[str] = (),
     force: bool = False,
@@ -110,7 +118,7 @@ def write_folder(
         Local path or URL.
     texts : mapping of str to str
         File name -> content; the record among them.
-    record, what, force
+    kind, force
         As in `check_place`.
     fill : callable, optional
         ``fill(folder)`` writes what else the folder holds; at a URL while no record is there.
@@ -124,9 +132,9 @@ def write_folder(
     MlfsError
         It cannot be written, for want of room or permission; nothing is left behind.
     """
-    check_place(path, force=force, record=record, what=what)
+    check_place(path, kind, force=force)
     if is_url(path):
-        objects = RemoteObjects(path)
+        objects, record = RemoteObjects(path), kind.record
         earlier = [key for key in objects.sizes() if key.partition("/")[0] in (record, *remove)]
         objects.remove(*(key for key in earlier if key == record))
         objects.remove(*(key for key in earlier if key != record))
@@ -143,8 +151,8 @@ def write_folder(
             fill(str(folder.absolute()))  # workers have other working folders
 
 
-def read_text(path: str, name: str, *, what: str, cure: str) -> str:
-    """Return the text of a file in a completely written folder.
+def read_text(path: str, name: str, kind: ResultFolder) -> str:
+    """Return the text of a file in a folder of results.
 
     Raises
     ------
@@ -154,19 +162,49 @@ def read_text(path: str, name: str, *, what: str, cure: str) -> str:
     try:
         return open_objects(path).read(name).decode("utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise DataError(f"no {name} here, so this is not a finished {what}.", file=path, cure=cure) from error
+        raise DataError(
+            f"no {name} here, so this is not a finished {kind.what.split()[1]}.", file=path, cure=kind.cure
+        ) from error
     except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 text ({error}).", file=f"{path}/{name}", cure=cure) from error
+        raise DataError(f"not UTF-8 text ({error}).", file=f"{path}/{name}", cure=kind.cure) from error
 
 
-def check_place(
-    path: str,
-    *,
-    force: bool,
-    record: str,
-    what: str,
-    resume: bool | None = None,
-) -> None:
+def read_parsed(path: str, name: str, kind: ResultFolder, parse: Callable[[str], _Content]) -> _Content:
+    """Return the content of a file in a folder of results.
+
+    Raises
+    ------
+    DataError
+        There is none, or `parse` refuses it by ValueError or TypeError.
+    """
+    text = read_text(path, name, kind)
+    try:
+        return parse(text)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"damaged: {error}", file=f"{path}/{name}", cure=kind.cure) from error
+
+
+def read_record(path: str, kind: ResultFolder, form: Any) -> Any:
+    """Return the record of a folder of results, if it has the kind, a known version and the form.
+
+    Raises
+    ------
+    DataError
+    """
+    text, file = read_text(path, kind.record, kind), f"{path}/{kind.record}"
+    try:
+        head = parse_json(text, _Head)
+        if head["kind"] != kind.head["kind"]:
+            raise ValueError(f"kind is {head['kind']!r}")
+        require_known_format(head["format_version"], kind.version, file=file)
+        return parse_json(text, form)
+    except DataError:
+        raise
+    except ValueError as error:
+        raise DataError(f"this is not the record of {kind.what}: {error}.", file=file, cure=kind.cure) from error
+
+
+def check_place(path: str, kind: ResultFolder, *, force: bool, resume: bool | None = None) -> None:
     """Refuse a folder of results that exists, or is in a store or a folder of results, before any work is done for it.
 
     With `force` an earlier folder of the same kind, or an empty one, may be replaced; anything else never.
@@ -174,11 +212,8 @@ def check_place(
     Parameters
     ----------
     path : str
+    kind : ResultFolder
     force : bool
-    record : str
-        The file that makes a folder one of its kind.
-    what : str
-        What such a folder is called.
     resume : bool, optional
         Go on with an earlier one. None where its kind does not resume in its place.
 
@@ -189,19 +224,19 @@ def check_place(
     MlfsError
         Nothing may be written there.
     """
-    taken = f"{path} holds {what} already; " + ("" if resume is None else "--resume runs what is missing in it, ")
+    taken = f"{path} holds {kind.what} already; " + ("" if resume is None else "--resume runs what is missing in it, ")
     if is_url(path):
         require_writable(path)
-        if not force and RemoteObjects(path).exists(record):
+        if not force and RemoteObjects(path).exists(kind.record):
             raise UsageError(f"{taken}--force replaces it.")
         return
     place = local_path(path)
     check_permission(place)
     if not os.path.lexists(place) or (place.is_dir() and not any(place.iterdir())):
         return
-    if not (place / record).is_file():
+    if not (place / kind.record).is_file():
         raise UsageError(
-            f"{path} exists and is not {what} (no {record} in it); it is not replaced, even with --force."
+            f"{path} exists and is not {kind.what} (no {kind.record} in it); it is not replaced, even with --force."
             "\n  cure: give another place with -o."
         )
     if not force and not resume:

@@ -13,20 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.evaluation.comparison import FORMAT_VERSION, FRAMES, Comparison
+from mlfs_dask.evaluation.comparison import FRAMES, Comparison
 from mlfs_dask.evaluation.results import Metric, RunEntry, csv_text, parse_frame
 from mlfs_dask.evaluation.statistics import FriedmanTest
-from mlfs_dask.files.json_text import document_text, parse_json, parse_record
+from mlfs_dask.files.json_text import document_text, parse_json
 from mlfs_dask.files.object_store import is_url, local_path
-from mlfs_dask.files.publish import appearing, check_place, read_text
+from mlfs_dask.files.publish import appearing, check_place, read_parsed, read_record
+from mlfs_dask.files.result_folders import COMPARISON
 from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, lines_plot, write_figure
 from mlfs_dask.reporting.tables import cases
 
 if TYPE_CHECKING:
     import pandas as pd
-
-RECORD = "compare.json"
-TESTS = "tests.json"
 
 
 class _Dataset(TypedDict):
@@ -61,10 +59,6 @@ class RankTest(TypedDict):
     wilcoxon_p_value: float | None
 
 
-WHAT = "a comparison"
-_CURE = "give the folder that `mlfs compare -o` wrote, or compare again."
-
-
 def write_comparison(path: str | Path, comparison: Comparison, *, force: bool = False) -> list[str]:
     """Write a comparison folder.
 
@@ -91,7 +85,7 @@ def write_comparison(path: str | Path, comparison: Comparison, *, force: bool = 
     if is_url(str(path)):
         raise UsageError(f"{path}: a comparison is written to a local folder.")
     place = local_path(path)
-    check_place(str(place), force=force, record=RECORD, what=WHAT)
+    check_place(str(place), COMPARISON, force=force)
     with appearing(place) as aside:
         (aside / "tables").mkdir(parents=True)
         (aside / "figures").mkdir()
@@ -99,10 +93,10 @@ def write_comparison(path: str | Path, comparison: Comparison, *, force: bool = 
             _write(aside / f"{name}.csv", csv_text(getattr(comparison, name)))
         for case in cases(comparison):
             _write(aside / "tables" / f"{case.stem}.csv", csv_text(case.rows("means")))
-        _write(aside / TESTS, document_text(comparison.tests))
+        _write(aside / COMPARISON.table, document_text(comparison.tests))
         for stem, panels in figures_of(comparison, Styles()):
             write_figure(panels, aside / "figures" / f"{stem}.svg")
-        _write(aside / RECORD, document_text(comparison.record))
+        _write(aside / COMPARISON.record, document_text(comparison.record))
         return sorted(str(file.relative_to(aside)) for file in aside.rglob("*") if file.is_file())
 
 
@@ -180,17 +174,8 @@ def read_comparison(path: str | Path) -> Comparison:
     DataError
         If it is none, a file in it is damaged, or a newer version wrote it.
     """
-
-    def text_of(name: str) -> str:
-        return read_text(str(path), name, what="comparison", cure=_CURE)
-
-    text, file = text_of(RECORD), f"{path}/{RECORD}"
-    record = parse_record(text, CompareRecord, kind="compare", what=WHAT, newest=FORMAT_VERSION, file=file, cure=_CURE)
-    text = text_of(TESTS)
-    try:
-        tests = parse_json(text, list[RankTest])
-    except ValueError as error:
-        raise DataError(f"damaged: {error}", file=f"{path}/{TESTS}", cure=_CURE) from error
+    record = read_record(str(path), COMPARISON, CompareRecord)
+    tests = read_parsed(str(path), COMPARISON.table, COMPARISON, lambda text: parse_json(text, list[RankTest]))
     for test in tests:
         if test["friedman"] is not None and test["friedman"]["f"] is None:
             test["friedman"]["f"] = math.inf  # which JSON has not
@@ -200,5 +185,5 @@ def read_comparison(path: str | Path) -> Comparison:
         try:
             frames[name] = parse_frame(table.read_text(encoding="utf-8"), columns)
         except (OSError, ValueError, TypeError) as error:
-            raise DataError(f"missing or damaged: {error}", file=str(table), cure=_CURE) from error
+            raise DataError(f"missing or damaged: {error}", file=str(table), cure=COMPARISON.cure) from error
     return Comparison(**frames, tests=tests, record=record)

@@ -11,16 +11,15 @@ from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import Comparison, compare
-from mlfs_dask.evaluation.results import BATCH, JOBS, Evaluation, read_eval, read_jobs
+from mlfs_dask.evaluation.results import Evaluation, read_eval, read_jobs
 from mlfs_dask.files.object_store import is_url, open_objects
+from mlfs_dask.files.result_folders import BATCH, COMPARISON, EVALUATION, RUN, ResultFolder
 from mlfs_dask.redaction import redact
 from mlfs_dask.reporting.comparison_folder import read_comparison
 from mlfs_dask.selection.question import ask
 from mlfs_dask.selection.runs import Run, RunRecord, read_run
 from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.parameters import key_of
-
-RUN, EVAL, COMPARE = "run.json", "eval.json", "compare.json"
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,6 @@ class LabelledRun:
     name: str
     folder: str
     run: Run
-
-    @property
-    def store(self) -> dict[str, Any]:
-        """Path and digest of its store; empty where X and Y came from memory."""
-        return self.run.record.get("store") or {}
 
     @property
     def dataset(self) -> str:
@@ -104,7 +98,9 @@ def read_contents(paths: Sequence[str | Path]) -> Contents:
         _add(contents, runs, path)
     for run in runs:
         if missing := RunRecord.__annotations__.keys() - run.record.keys():
-            raise DataError(f"{min(missing)} is missing", file=f"{run.path}/{RUN}", cure="select the features again")
+            raise DataError(
+                f"{min(missing)} is missing", file=f"{run.path}/{RUN.record}", cure="select the features again"
+            )
     records = [each.record for each in contents.evaluations] + [each.record for each in contents.comparisons]
     contents.runs = label_runs(runs, [run for record in records for run in record["runs"]])
     return contents
@@ -114,15 +110,15 @@ def _add(contents: Contents, runs: list[Run], path: str) -> None:
     try:
         kind = kind_of(path)
     except DataError:
-        if is_url(path) or not (several := sorted(Path(path).glob(f"*/{RUN}"))):
+        if is_url(path) or not (several := sorted(Path(path).glob(f"*/{RUN.record}"))):
             raise
         runs += [read_run(str(record.parent)) for record in several]
         return
     if kind == RUN:
         runs.append(read_run(path))
-    elif kind == EVAL:
+    elif kind == EVALUATION:
         contents.evaluations.append(read_eval(path))
-    elif kind == COMPARE:
+    elif kind == COMPARISON:
         contents.comparisons.append(read_comparison(path))
     else:
         finished, missing = read_jobs(path)
@@ -139,19 +135,19 @@ def _add(contents: Contents, runs: list[Run], path: str) -> None:
         contents.missing += missing
 
 
-def kind_of(path: str) -> str:
-    """Return the name of the record that a folder holds.
+def kind_of(path: str) -> ResultFolder:
+    """Return the kind of a folder.
 
     Raises
     ------
     DataError
-        If it holds none.
+        If it has no record.
     """
-    for record in (BATCH, COMPARE, EVAL, RUN):
-        if open_objects(path).exists(record):
-            return record
+    for kind in (BATCH, COMPARISON, EVALUATION, RUN):
+        if open_objects(path).exists(kind.record):
+            return kind
     raise DataError(
-        f"there is no {RUN}, {EVAL}, {COMPARE} or {BATCH} in it.",
+        f"there is no {RUN.record}, {EVALUATION.record}, {COMPARISON.record} or {BATCH.record} in it.",
         file=path,
         cure="give a folder that `mlfs select`, `evaluate`, `compare` or `batch` has written",
     )
@@ -159,9 +155,9 @@ def kind_of(path: str) -> str:
 
 def _datasets_of_jobs(batch: Path) -> dict[str, str]:
     """Return the name that a batch gives to the data set of each job."""
-    if not (batch / JOBS).exists():
+    if not (batch / BATCH.table).exists():
         return {}
-    with (batch / JOBS).open(newline="") as file:
+    with (batch / BATCH.table).open(newline="") as file:
         return {row["job"]: row["dataset"] for row in csv.DictReader(file)}
 
 
@@ -169,7 +165,7 @@ def dataset_of(run: Run) -> str:
     """Return the name that a batch gives to the data set of a run, or that of its store without the suffix."""
     if name := run.record.get("dataset"):
         return str(name)
-    path = str((run.record.get("store") or {}).get("path", ""))
+    path = str(run.store.get("path", ""))
     return PurePosixPath(path).name.removesuffix(".zarr") if path else "in memory"
 
 

@@ -250,7 +250,7 @@ def labels_section(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], no
     groups: dict[str, list[LabelledRun]] = {}
     shown = {labelled.label for labelled in drawn}
     for labelled in runs:
-        groups.setdefault(str(labelled.store.get("digest")), []).append(labelled)
+        groups.setdefault(str(labelled.run.store.get("digest")), []).append(labelled)
     for group in groups.values():
         try:
             dataset = _reachable(group[0])
@@ -299,9 +299,9 @@ def _reachable(labelled: LabelledRun) -> Any:
     """Return the store of a run, or its part, if it still exists unchanged."""
     from mlfs_dask.storage.opening import reopen
 
-    if not labelled.store:
+    if not labelled.run.store:
         raise DataError("X and Y came from memory, not from a store.")
-    dataset = reopen(labelled.store)
+    dataset = reopen(labelled.run.store)
     if dataset.rows.profile.numeric:
         raise DataError("Y holds numeric targets, and what is shown here is of labels.")
     if dataset.label_counts[0].any():

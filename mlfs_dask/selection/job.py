@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from mlfs_dask.engine.checkpoints import EVERY_SECONDS, Folder, checkpoint_place, keep_checkpoints
+from mlfs_dask.files.publish import check_place
+from mlfs_dask.files.result_folders import RUN
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.fit import check_data, fit, open_rows
 from mlfs_dask.selection.question import Question
-from mlfs_dask.selection.runs import Run, check_free, finished_run, has_labels, write_run
+from mlfs_dask.selection.runs import Run, finished_run, has_labels, write_run
 from mlfs_dask.selection.timing import estimate_seconds
 from mlfs_dask.selectors.costs import Plan
 from mlfs_dask.statistics.write_rows import UnwrittenRows
@@ -92,7 +94,7 @@ class SelectJob:
 
     def check_free(self, *, force: bool) -> None:
         """Refuse an existing path before any work is done. Raises as `publish.check_place`."""
-        check_free(self.place, force=force or self._replaces)
+        check_place(self.place, RUN, force=force or self._replaces)
 
     def run(
         self,

@@ -18,16 +18,15 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.json_text import as_json, document_text, parse_json
 from mlfs_dask.files.object_store import ROOT_KEY, is_url, local_file, open_objects
-from mlfs_dask.files.publish import check_place, read_text, write_folder
+from mlfs_dask.files.publish import read_text, write_folder
+from mlfs_dask.files.result_folders import RUN
 from mlfs_dask.storage.subset_spec import origin_of
 from mlfs_dask.typing import Array
 
 if TYPE_CHECKING:
     from mlfs_dask.selection.pairs import Pairs
 
-RANKING = "ranking.csv"
 SELECTED = "selected.txt"
-RECORD = "run.json"
 LABELS = "labels.zarr"
 #: Names of the table of pairs, by its format.
 PAIRS = {"parquet": "pairs.parquet", "csv": "pairs.csv"}
@@ -41,9 +40,6 @@ REPLICATE_COLUMNS = ("q_value", "rank_low", "rank_high", "selection_frequency")
 LABEL_COLUMNS = ("significant_labels", "best_label")
 #: Further column, if the method chose one feature after another: `Scores.shared`.
 SHARED = "shared"
-
-_WHAT = "a run"
-_CURE = "give the folder that `mlfs select -o` wrote, or run the selection again."
 
 
 class _Required(TypedDict):
@@ -143,11 +139,6 @@ class Run:
         return table if features is None else table.filter(compute.field("feature_index").isin(features))
 
 
-def check_free(path: str, *, force: bool) -> None:
-    """Refuse an existing path before any work is done. Raises as `publish.check_place`."""
-    check_place(path, force=force, record=RECORD, what=_WHAT)
-
-
 def write_run(
     path: str,
     *,
@@ -196,9 +187,9 @@ def write_run(
         If the folder cannot be written, for lack of space or permission; nothing is left behind.
     """
     texts = {
-        RANKING: ranking_text(ranking, scores, feature_names, columns or {}),
+        RUN.table: ranking_text(ranking, scores, feature_names, columns or {}),
         SELECTED: selected_text(feature_names[index] for index in ranking[: int(record["k"])]),
-        RECORD: document_text(record),
+        RUN.record: document_text(record),
     }
     if clusters is not None:
         texts[REDUNDANCY] = redundancy_text(clusters, ranking, int(record["k"]), feature_names)
@@ -213,8 +204,7 @@ def write_run(
     write_folder(
         path,
         texts,
-        record=RECORD,
-        what=_WHAT,
+        kind=RUN,
         fill=fill,
         remove=(LABELS, *PAIRS.values(), REDUNDANCY),
         force=force,
@@ -295,11 +285,11 @@ def read_redundancy(path: str) -> list[dict[str, str]] | None:
     """
     if not open_objects(path).exists(REDUNDANCY):
         return None
-    text = read_text(path, REDUNDANCY, what="run", cure=_CURE)
+    text = read_text(path, REDUNDANCY, RUN)
     rows = csv.DictReader(io.StringIO(text, newline=""))
     if tuple(rows.fieldnames or ()) != CLUSTER_COLUMNS:
         raise DataError(
-            f"expected the columns {', '.join(CLUSTER_COLUMNS)}.", file=f"{path}/{REDUNDANCY}", line=1, cure=_CURE
+            f"expected the columns {', '.join(CLUSTER_COLUMNS)}.", file=f"{path}/{REDUNDANCY}", line=1, cure=RUN.cure
         )
     return list(rows)
 
@@ -331,19 +321,16 @@ def read_run(path: str) -> Run:
         If the folder is no run, or a file in it is damaged.
     """
 
-    def text_of(name: str) -> str:
-        return read_text(path, name, what="run", cure=_CURE)
-
-    record_text = text_of(RECORD)
+    text, file = read_text(path, RUN.record, RUN), f"{path}/{RUN.record}"
     try:
-        record = parse_json(record_text, RunRecord)
+        record = parse_json(text, RunRecord)
     except ValueError as error:
-        raise DataError(f"this is not the record of a run ({error}).", file=f"{path}/{RECORD}", cure=_CURE) from error
-    k, n_features, file = record["k"], record["d"], f"{path}/{RANKING}"
-    rows = csv.reader(io.StringIO(text_of(RANKING), newline=""))
+        raise DataError(f"this is not the record of a run ({error}).", file=file, cure=RUN.cure) from error
+    k, n_features, file = record["k"], record["d"], f"{path}/{RUN.table}"
+    rows = csv.reader(io.StringIO(read_text(path, RUN.table, RUN), newline=""))
     header = tuple(next(rows, ()))
     if header[: len(COLUMNS)] != COLUMNS:
-        raise DataError(f"expected the columns {', '.join(COLUMNS)}.", file=file, line=1, cure=_CURE)
+        raise DataError(f"expected the columns {', '.join(COLUMNS)}.", file=file, line=1, cure=RUN.cure)
     indices: list[int] = []
     names: list[str] = []
     scores: list[float] = []
@@ -364,12 +351,12 @@ def read_run(path: str) -> Run:
                 text = row[header.index(name)]
                 texts.append(text if name == "best_label" else int(text))
         except (ValueError, IndexError) as error:
-            raise DataError(str(error), file=file, line=rows.line_num, cure=_CURE) from error
+            raise DataError(str(error), file=file, line=rows.line_num, cure=RUN.cure) from error
     if len(indices) != n_features or sorted(indices) != list(range(n_features)) or not 1 <= k <= n_features:
         raise DataError(
             f"expected each of {n_features} features once, came {len(indices)} rows.",
             file=file,
-            cure=_CURE,
+            cure=RUN.cure,
         )
     further = {name: np.array(values) for name, values in replicates.items()}
     shared = further.pop(SHARED, None)

@@ -15,6 +15,7 @@ import pytest
 from mlfs_dask.errors import DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.files import publish
 from mlfs_dask.files.publish import appearing, check_place, remove_leftovers, write_file
+from mlfs_dask.files.result_folders import RUN
 
 
 def write(place: Path, text: str, kind: str) -> None:
@@ -165,7 +166,7 @@ def test_places_that_are_refused_before_any_work(tmp_path: Path, monkeypatch: py
         (tmp_path / "run" / name).write_text("{}")
 
     def check(place: str, *, force: bool = False, resume: bool | None = None) -> None:
-        check_place(str(tmp_path / place), force=force, record="run.json", what="a run", resume=resume)
+        check_place(str(tmp_path / place), RUN, force=force, resume=resume)
 
     for place in ("new", "deep/new", "empty"):
         check(place)
