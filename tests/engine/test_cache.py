@@ -488,7 +488,7 @@ def test_weights_of_anchors_are_computed_once(method, anchors, stores, tmp_path,
         scores = get_estimator(method)(2, graph="anchors", max_iter=3, **parameters).fit(dataset).scores_
         return scores, sum(computed) // dataset.X.shape[0]
 
-    expected, passes = fit()
+    (expected, passes), (of_others, _) = fit(), fit(random_state=1)
     assert passes > 3
     with cache(tmp_path):
         weights, once = fit()
@@ -506,6 +506,7 @@ def test_weights_of_anchors_are_computed_once(method, anchors, stores, tmp_path,
         assert np.array_equal(healed, again)
         assert of_damaged == once
         assert fit(alpha=2.0)[1] == none
+        assert np.array_equal(fit(random_state=1)[0], of_others)  # of other anchors
     with cache(tmp_path / "small", size=2000):  # 36 or 60 bytes a row are more
         assert fit()[1] == passes
     assert not [*(tmp_path / "small").glob("row-weights-*")]
