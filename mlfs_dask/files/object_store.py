@@ -441,7 +441,7 @@ class RemoteFile(io.RawIOBase):
     Parameters
     ----------
     objects : RemoteObjects
-    key : str
+        At the URL of the object.
 
     Raises
     ------
@@ -449,15 +449,15 @@ class RemoteFile(io.RawIOBase):
     StoreAccessError
     """
 
-    def __init__(self, objects: RemoteObjects, key: str = "") -> None:
-        head = objects.head(key)
+    def __init__(self, objects: RemoteObjects) -> None:
+        head = objects.head("")
         if head is None:
             raise FileNotFoundError(errno.ENOENT, "no such object", objects.path)
-        self._objects, self._key, self._size, self._offset = objects, key, head["size"] or 0, 0
+        self._objects, self._size, self._offset = objects, head["size"] or 0, 0
         self._tag = head["e_tag"]
         self._number, self._block = -1, b""
         #: Without a tag another object of this place cannot be told from it.
-        self._kept: dict[tuple[str, str, str | None, int], bytes] = _blocks if self._tag else {}
+        self._kept: dict[tuple[str, str | None, int], bytes] = _blocks if self._tag else {}
 
     def readable(self) -> bool:
         return True
@@ -477,7 +477,7 @@ class RemoteFile(io.RawIOBase):
         if stop <= self._offset:
             return 0
         if stop - self._offset >= _BLOCK_BYTES:
-            content: Any = self._objects.read_part(self._key, self._offset, stop, self._tag)
+            content: Any = self._objects.read_part("", self._offset, stop, self._tag)
         else:
             number, within = divmod(self._offset, _BLOCK_BYTES)
             if number != self._number:
@@ -489,12 +489,12 @@ class RemoteFile(io.RawIOBase):
 
     def _read_block(self, number: int) -> bytes:
         """Return a block of an object, from the last blocks or by a request."""
-        place = (self._objects.path, self._key, self._tag, number)
+        place = (self._objects.path, self._tag, number)
         with _blocks_lock:
             block = self._kept.pop(place, None)
         if block is None:
             start = number * _BLOCK_BYTES
-            block = self._objects.read_part(self._key, start, min(start + _BLOCK_BYTES, self._size), self._tag)
+            block = self._objects.read_part("", start, min(start + _BLOCK_BYTES, self._size), self._tag)
         with _blocks_lock:
             self._kept[place] = block
             while len(self._kept) > _KEPT_BLOCKS:
@@ -503,7 +503,7 @@ class RemoteFile(io.RawIOBase):
 
 
 #: The last blocks that files of this process have read, the last one at the end.
-_blocks: dict[tuple[str, str, str | None, int], bytes] = {}
+_blocks: dict[tuple[str, str | None, int], bytes] = {}
 _blocks_lock = threading.Lock()
 
 

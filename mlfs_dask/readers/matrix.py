@@ -399,12 +399,12 @@ class CsrRows:
         stop = min(self._offsets_from + len(self._offsets) - 1, self.shape[0])
         if start < self._offsets_from or start >= stop:
             stop = min(start + _OFFSETS, self.shape[0])
-        end = start + _reach(self._offsets_of(start, stop), 0, max_bytes)
+        end = start + _reach(self._offsets_of(start, stop), max_bytes)
         if end < stop or stop == self.shape[0]:
             return end
         # The rows that follow may fit, too.
         self._offsets = self._offsets[:0]
-        return start + _reach(self._offsets_of(start, min(start + _OFFSETS, self.shape[0])), 0, max_bytes)
+        return start + _reach(self._offsets_of(start, min(start + _OFFSETS, self.shape[0])), max_bytes)
 
     def take(self, start: int, stop: int) -> Matrix:
         indptr = self._offsets_of(start, stop)
@@ -423,11 +423,11 @@ class CsrRows:
             _close(array)
 
 
-def _reach(indptr: NDArray[np.int64], start: int, max_bytes: int) -> int:
-    """End of the longest run of sparse rows in so many bytes, 12 an entry and 8 a row; at least one row."""
-    cost = 12 * indptr[start:] + 8 * np.arange(len(indptr) - start)
+def _reach(indptr: NDArray[np.int64], max_bytes: int) -> int:
+    """Return how many of the first sparse rows fit in so many bytes, 12 an entry and 8 a row; at least one row."""
+    cost = 12 * indptr + 8 * np.arange(len(indptr))
     rows = int(np.searchsorted(cost, cost[0] + max_bytes, side="right")) - 1
-    return start + max(rows, min(1, len(indptr) - 1 - start))
+    return max(rows, min(1, len(indptr) - 1))
 
 
 def _close(array: object) -> None:

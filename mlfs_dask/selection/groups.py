@@ -16,7 +16,7 @@ from mlfs_dask.files.object_store import read_text_file
 from mlfs_dask.selection.containers import is_absent
 from mlfs_dask.selectors.costs import Names
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.storage.subset_spec import list_columns
+from mlfs_dask.storage.subset_spec import list_features
 from mlfs_dask.typing import Array
 
 #: Name of the pass for joint statistics.
@@ -131,7 +131,7 @@ def read_groups(groups: Any, names: Names, d: int) -> Groups:
     if isinstance(groups, str):
         group_names = _read_group_file(groups, names, d)
     elif isinstance(groups, Mapping):
-        features = list_columns([*groups], names.features, d, "feature").tolist()
+        features = list_features([*groups], names.features, d).tolist()
         group_names = dict(zip(features, map(str, groups.values()), strict=True))
     else:
         values = list(groups)
@@ -172,7 +172,7 @@ def _read_group_file(path: str, names: Names, d: int) -> dict[int, str]:
             )
         name, group = row[0] if row[0] in indices else row[0].strip(), row[1].strip()
         try:
-            feature = indices[name] if name in indices else int(list_columns([name], names.features, d, "feature")[0])
+            feature = indices[name] if name in indices else int(list_features([name], names.features, d)[0])
         except UsageError as error:
             if number == 0:  # a heading
                 continue

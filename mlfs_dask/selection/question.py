@@ -53,7 +53,7 @@ from mlfs_dask.statistics.products import LabelProducts, label_products
 from mlfs_dask.statistics.ranks import rank_passes, rank_sums_size, rank_workspace
 from mlfs_dask.statistics.targets import TARGETS, TargetSums
 from mlfs_dask.statistics.write_rows import RowSink
-from mlfs_dask.storage.subset_spec import list_columns
+from mlfs_dask.storage.subset_spec import list_features
 from mlfs_dask.typing import Array, join_terms, numbers
 
 
@@ -406,7 +406,7 @@ class Question:
             value = getattr(self, option)
             if value is not None:
                 try:
-                    numbers[option] = tuple(list_columns(value, names.features, d, "feature").tolist())
+                    numbers[option] = tuple(list_features(value, names.features, d).tolist())
                 except UsageError as error:
                     raise UsageError(f"{parameter(option)}: {error}") from None
         both = sorted(set(numbers.get("keep", ())) & set(numbers.get("exclude", ())))

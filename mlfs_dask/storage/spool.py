@@ -96,12 +96,7 @@ def read_journal(directory: Path, part: int) -> list[SpooledBatch] | None:
 
 
 def spool_part(
-    reader: Reader,
-    part: Part,
-    directory: Path,
-    *,
-    batch_bytes: int,
-    on_batch: Callable[[int], None] | None = None,
+    reader: Reader, part: Part, directory: Path, *, batch_bytes: int, on_batch: Callable[[int], None]
 ) -> None:
     """Read one part of the source into the working directory, unless an earlier conversion has finished it.
 
@@ -113,7 +108,7 @@ def spool_part(
         Of the staged parts.
     batch_bytes : int
         Bytes of one batch; a few times that is held.
-    on_batch : callable, optional
+    on_batch : callable
         Called with the number of rows after every batch; may raise to stop.
 
     Raises
@@ -140,8 +135,7 @@ def spool_part(
             batches.append(_append(data, end, X, Y, dtype=statistics.narrowest_dtype(), nonzeros=nonzeros))
             del X, Y, batch
             end = batches[-1].end
-            if on_batch is not None:
-                on_batch(count)
+            on_batch(count)
     temporary = statistics_path(directory, part.index).with_suffix(".tmp")
     statistics.save(temporary)
     temporary.replace(statistics_path(directory, part.index))

@@ -78,8 +78,8 @@ def choose_columns(chosen: Chosen, names: Sequence[str], what: str) -> NDArray[n
     return np.asarray(_choose(chosen, len(numbers), numbers, what), np.int64)
 
 
-def list_columns(chosen: Chosen, names: Sequence[str] | None, d: int, what: str) -> NDArray[np.int64]:
-    """Return the numbers of features or labels in the order in which they are named.
+def list_features(chosen: Chosen, names: Sequence[str] | None, d: int) -> NDArray[np.int64]:
+    """Return the numbers of features in the order in which they are named.
 
     Parameters
     ----------
@@ -88,7 +88,6 @@ def list_columns(chosen: Chosen, names: Sequence[str] | None, d: int, what: str)
     names : sequence of str, length d, or None
         Of all; None where they have numbers alone.
     d : int
-    what : {"feature", "label"}
 
     Raises
     ------
@@ -96,11 +95,11 @@ def list_columns(chosen: Chosen, names: Sequence[str] | None, d: int, what: str)
 
     Examples
     --------
-    >>> list_columns("sky,0", ["a", "b", "c", "sky"], 4, "feature"), list_columns([2, -3], None, 3, "feature")
+    >>> list_features("sky,0", ["a", "b", "c", "sky"], 4), list_features([2, -3], None, 3)
     (array([3, 0]), array([2, 0]))
     """
     numbers = {} if names is None else {str(name): number for number, name in enumerate(names)}
-    return np.asarray(_choose(chosen, d, numbers, what, rising=False), np.int64)
+    return np.asarray(_choose(chosen, d, numbers, "feature", rising=False), np.int64)
 
 
 def _choose(
