@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,3 +47,8 @@ COMPARISON = ResultFolder(
     "compare.json", "tests.json", "a comparison", "give the folder that `mlfs compare -o` wrote, or compare again.", 1
 )
 BATCH = ResultFolder("batch.json", "jobs.csv", "a batch", "run `mlfs batch --resume`, or name the folders in jobs/", 1)
+
+
+def kind_of(has: Callable[[str], bool]) -> ResultFolder | None:
+    """Return the kind of a folder that has files of some names; None where it is no folder of results."""
+    return next((kind for kind in (BATCH, COMPARISON, EVALUATION, RUN) if has(kind.record)), None)

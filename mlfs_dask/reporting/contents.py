@@ -13,7 +13,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import Comparison, compare
 from mlfs_dask.evaluation.results import Evaluation, read_eval, read_jobs
 from mlfs_dask.files.object_store import is_url, open_objects
-from mlfs_dask.files.result_folders import BATCH, COMPARISON, EVALUATION, RUN, ResultFolder
+from mlfs_dask.files.result_folders import BATCH, COMPARISON, EVALUATION, RUN, ResultFolder, kind_of
 from mlfs_dask.redaction import redact
 from mlfs_dask.reporting.comparison_folder import read_comparison
 from mlfs_dask.selection.question import ask
@@ -108,7 +108,7 @@ def read_contents(paths: Sequence[str | Path]) -> Contents:
 
 def _add(contents: Contents, runs: list[Run], path: str) -> None:
     try:
-        kind = kind_of(path)
+        kind = kind_at(path)
     except DataError:
         if is_url(path) or not (several := sorted(Path(path).glob(f"*/{RUN.record}"))):
             raise
@@ -135,7 +135,7 @@ def _add(contents: Contents, runs: list[Run], path: str) -> None:
         contents.missing += missing
 
 
-def kind_of(path: str) -> ResultFolder:
+def kind_at(path: str) -> ResultFolder:
     """Return the kind of a folder.
 
     Raises
@@ -143,11 +143,12 @@ def kind_of(path: str) -> ResultFolder:
     DataError
         If it has no record.
     """
-    for kind in (BATCH, COMPARISON, EVALUATION, RUN):
-        if open_objects(path).exists(kind.record):
-            return kind
+    objects = open_objects(path)
+    if (kind := kind_of(objects.exists)) is not None:
+        return kind
+    records = f"no {RUN.record}, {EVALUATION.record}, {COMPARISON.record} or {BATCH.record} in it"
     raise DataError(
-        f"there is no {RUN.record}, {EVALUATION.record}, {COMPARISON.record} or {BATCH.record} in it.",
+        f"there is {records}." if objects.exists() else "there is no such folder.",
         file=path,
         cure="give a folder that `mlfs select`, `evaluate`, `compare` or `batch` has written",
     )

@@ -10,6 +10,7 @@ from typing import Any
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.files.object_store import ROOT_KEY, X_KEYS, ZARR_ROOTS, attributes_of, is_url, local_path, open_objects
+from mlfs_dask.files.result_folders import kind_of
 from mlfs_dask.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.dataset import Dataset, Store, expressions, open_store
 from mlfs_dask.storage.subset_spec import origin_of
@@ -101,7 +102,8 @@ def is_store(path: str | Path, storage_options: Mapping[str, Any] | None = None)
         from mlfs_dask.formats.detect import is_data_folder, is_named_as_file  # which local stores do not need
 
         if place is not None and place.is_dir():
-            return next(place.rglob("*.parquet"), None) is None and not is_data_folder(place)
+            tables = next(place.rglob("*.parquet"), None) is not None or is_data_folder(place)
+            return not tables or kind_of(lambda record: (place / record).is_file()) is not None
         if place is not None or is_named_as_file(path):
             return place is not None and not place.exists() and not is_named_as_file(path)
     objects = open_objects(path, storage_options)

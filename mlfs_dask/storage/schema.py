@@ -21,6 +21,7 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.files.access import access_error
 from mlfs_dask.files.json_text import json_reader, parse_json, require_known_format
 from mlfs_dask.files.object_store import ROOT_KEY, Objects, attributes_of
+from mlfs_dask.files.result_folders import kind_of
 
 NOT_A_STORE = "make a store with `mlfs convert SOURCE... STORE`, or check the path"
 _NO_PATTERNS = "name every store: patterns (*, ?, [a-z]) are put in full by a shell, outside quotes, and not in a plan"
@@ -314,6 +315,9 @@ def read_schema(objects: Objects) -> tuple[StoreSchema, bytes]:
         if not objects.exists():
             cure = _NO_PATTERNS if set(objects.path) & set("*?[") else NOT_A_STORE
             raise DataError("there is no such store", file=objects.path, cure=cure) from None
+        if (kind := kind_of(objects.exists)) is not None:
+            problem = f"this is {kind.what}, not a store"
+            raise DataError(problem, file=objects.path, cure="see it with `mlfs report`, or give its store") from None
         raise DataError(f"not an mlfs store: it has no {ROOT_KEY}", file=objects.path, cure=NOT_A_STORE) from None
     except NotADirectoryError:
         raise DataError("a store is a directory, this is a file", file=objects.path, cure=NOT_A_STORE) from None

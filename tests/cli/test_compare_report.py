@@ -69,7 +69,7 @@ def test_report_end_to_end(run: Run, evaluations: list[Path], tmp_path: Path) ->
     [
         (["compare", "-o", "c"], 2, "Missing argument 'EVAL...'"),
         (["compare", "absent", "-o", "c"], 3, "no eval.json here"),
-        (["report", "absent", "-o", "p.html", "--in-process"], 3, "there is no run.json, eval.json"),
+        (["report", "absent", "-o", "p.html", "--in-process"], 3, "absent: there is no such folder"),
         (["report", "absent", "-o", "p.html", "--in-process", "--workers", "2"], 2, "name different places"),
         (
             ["report", "x", "-o", "p", "--image-shape", "8by8"],

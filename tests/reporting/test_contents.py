@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.reporting.contents import kind_of, read_contents
+from mlfs_dask.reporting.contents import kind_at, read_contents
 from mlfs_dask.reporting.page import build
 from tests.reporting.conftest import Folders, edited, select
 
@@ -22,7 +22,7 @@ def test_every_kind_is_known(folders: Folders, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing to report"):
         read_contents([])
     with pytest.raises(DataError, match=r"there is no run.json, eval.json, compare.json or batch.json in it"):
-        kind_of(str(tmp_path))
+        kind_at(str(tmp_path))
 
 
 def test_evaluations_of_the_same_settings_are_compared(folders: Folders, tmp_path: Path) -> None:

@@ -147,6 +147,14 @@ def test_not_a_store(tmp_path: Path) -> None:
         open_dataset(tmp_path)
 
 
+@pytest.mark.parametrize(("record", "kind"), [("run.json", "a run"), ("eval.json", "an evaluation")])
+def test_a_folder_of_results_is_not_a_store(tmp_path: Path, record: str, kind: str) -> None:
+    for name in (record, "pairs.parquet"):  # of pairs, not of rows
+        (tmp_path / name).touch()
+    with pytest.raises(DataError, match=f"this is {kind}, not a store\n  cure: see it with `mlfs report`"):
+        open_dataset(tmp_path)
+
+
 def test_a_store_cut_off_half_way(tmp_path: Path) -> None:
     path = make_store(tmp_path / "out.zarr", *sample(sparse=False), partition_bytes=900)
     shards = sorted((path / "X" / "c").iterdir())
