@@ -350,7 +350,12 @@ def pairs_section(runs: Sequence[LabelledRun]) -> Section:
 def shown_pairs(run: Run) -> pd.DataFrame | None:
     """Return the tested pairs of the first features of a ranking; None without a table."""
     found = run.pairs(run.ranking[: max(MAX_PAIRED, min(run.k, 10 * MAX_PAIRED))].tolist())
-    return None if found is None else found.to_pandas().dropna(subset=["q_value"])
+    if found is None:
+        return None
+    table = found.to_pandas()
+    if "log10_p" not in table:  # of an earlier version
+        table["log10_p"] = np.log10(table["p_value"].where(table["p_value"] > 0))
+    return table.dropna(subset=["q_value"])
 
 
 def _pairs_block(labelled: LabelledRun, table: pd.DataFrame) -> Block:

@@ -324,7 +324,7 @@ def _convergence(labelled: LabelledRun, styles: Styles) -> Figure | None:
 def _judged_by_auto(labelled: LabelledRun) -> Block:
     """Tabulate the methods that `auto` compared, with the standard errors."""
     extra = labelled.run.record["extra"]
-    tied = extra["tied"]
+    tied = extra.get("tied") or [extra["chosen"]]  # of version 0.1.0 there is the best alone
     taken = f"the ranking of {tied[0]}: no other is within one standard error of it"
     if len(tied) > 1:
         taken = f"the mean rank of {', '.join(tied)}, which are within one standard error of the best"

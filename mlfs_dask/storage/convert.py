@@ -785,6 +785,7 @@ def _quantiles(rows: SpooledRows, inferred: InferredSchema, batch_bytes: int) ->
     Drawn rows are read once for all features that fit in a few batches together.
     """
     names, n, d, sparse = inferred.names, inferred.n, inferred.d, inferred.chunking.is_sparse(X_NAME)
+    assert names.n_nonzero is not None
     share = zero_share(n - names.n_missing, names.n_nonzero)
     features = FeatureInfo(names.minimum, names.maximum, names.n_categories, names.n_missing, share)
     mostly_zero, wanted = is_mostly_zero(features), is_numeric(features)

@@ -428,12 +428,13 @@ class Store(Dataset):
     @cached_property
     def features(self) -> FeatureInfo:
         """Ranges, categories and missing values of each feature, counted when the store was made."""
+        nonzero = self.n_nonzero
         return FeatureInfo(
             minimum=self._read("var/min", self.schema.d),
             maximum=self._read("var/max", self.schema.d),
             n_categories=self._read("var/n_categories", self.schema.d),
             n_missing=self.n_missing,
-            zero_share=zero_share(self.schema.n - self.n_missing, self.n_nonzero),
+            zero_share=None if nonzero is None else zero_share(self.schema.n - self.n_missing, nonzero),
         )
 
     @cached_property
@@ -442,13 +443,13 @@ class Store(Dataset):
         return self._read("var/n_missing", self.schema.d)
 
     @cached_property
-    def n_nonzero(self) -> NDArray[np.int64]:
-        """Values of each feature that are neither 0 nor missing, shape (d,)."""
-        return self._read("var/n_nonzero", self.schema.d)
+    def n_nonzero(self) -> NDArray[np.int64] | None:
+        """Values of each feature that are neither 0 nor missing, shape (d,); None in stores of earlier versions."""
+        return self._read("var/n_nonzero", self.schema.d) if "var/n_nonzero" in self._metadata else None
 
     @cached_property
     def _quantiles(self) -> NDArray[np.float64] | None:
-        """`RowSource.quantiles`; None in stores without one, or whose rows were appended."""
+        """`RowSource.quantiles`; None in stores of earlier versions, or whose rows were appended."""
         length = self.schema.d * len(TABLE_SHARES)
         if self._metadata.get(QUANTILES, {}).get("shape") != [length]:
             return None

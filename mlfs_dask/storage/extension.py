@@ -237,7 +237,8 @@ class StoreExtension:
         old.minimum = np.where(empty, np.inf, info.minimum)
         old.maximum = np.where(empty, -np.inf, info.maximum)
         old.missing = info.n_missing.copy()
-        old.stored = self.dataset.n_nonzero.copy()
+        counted = self.dataset.n_nonzero
+        old.stored = schema.n - old.missing if counted is None else counted.copy()
         old.integers = (self.dataset.kinds != KINDS[0]) | empty
         old.fits_float32 = schema.dtype != "float64"
         old.positive, old.unknown = np.array(schema.positive, np.int64), np.array(schema.unknown, np.int64)

@@ -178,7 +178,7 @@ def infer_schema(
             maximum=maximum,
             n_categories=n_categories,
             n_missing=statistics.missing,
-            n_nonzero=statistics.stored,
+            n_nonzero=statistics.stored if extension is None or extension.dataset.n_nonzero is not None else None,
             quantiles=None,
             categories=categories,
         ),

@@ -5,7 +5,7 @@ Zarr and no Dask: it is checked before anything else of a store is touched.
 
 Layout of a store (Zarr v3, valid AnnData): `X` and `obsm/labels` are each a dense `array` or a `csr_matrix`
 group, `obs/_index` holds row numbers, other columns of `obs` what `convert --obs` keeps, `var` the feature names with
-`min`, `max`, `kind`, `n_categories`, `n_missing` and `n_nonzero`, `uns/mlfs` the label names
+`min`, `max`, `kind`, `n_categories`, `n_missing` and `n_nonzero` (absent from older stores), `uns/mlfs` the label names
 and the values of the categorical features.
 """
 

@@ -124,8 +124,8 @@ class Names:
         Index into `schema.KINDS`.
     minimum, maximum : float64 array, shape (d,)
     n_categories, n_missing : int64 array, shape (d,)
-    n_nonzero : int64 array, shape (d,)
-        Values that are neither 0 nor missing.
+    n_nonzero : int64 array, shape (d,), or None
+        Values that are neither 0 nor missing; None where earlier rows were not counted.
     quantiles : float64 array, shape (d, s), or None
         `RowSource.quantiles`, where these are kept.
     categories : dict of int to sequence of str
@@ -139,7 +139,7 @@ class Names:
     maximum: NDArray[np.float64]
     n_categories: NDArray[np.int64]
     n_missing: NDArray[np.int64]
-    n_nonzero: NDArray[np.int64]
+    n_nonzero: NDArray[np.int64] | None
     quantiles: NDArray[np.float64] | None
     categories: Mapping[int, Sequence[str]]
 
@@ -177,7 +177,8 @@ def _small_objects(
     yield from row_numbers(n, *(() if obs is None else obs.columns.names))
     if obs is not None:
         yield from obs.objects()
-    yield dataframe("var", "min", "max", "kind", "n_categories", "n_missing", "n_nonzero")
+    counted = [] if names.n_nonzero is None else ["n_nonzero"]
+    yield dataframe("var", "min", "max", "kind", "n_categories", "n_missing", *counted)
     yield from strings("var/_index", names.features)
     yield from vector("var/min", names.minimum)
     yield from vector("var/max", names.maximum)
@@ -186,7 +187,8 @@ def _small_objects(
     yield from strings("var/kind/categories", KINDS)
     yield from vector("var/n_categories", names.n_categories)
     yield from vector("var/n_missing", names.n_missing)
-    yield from vector("var/n_nonzero", names.n_nonzero)
+    if names.n_nonzero is not None:
+        yield from vector("var/n_nonzero", names.n_nonzero)
     if names.quantiles is not None:
         yield from vector(QUANTILES, names.quantiles.ravel())
     yield from strings("uns/mlfs/label_names", names.labels)
