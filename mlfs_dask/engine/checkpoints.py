@@ -215,7 +215,8 @@ class Folder:
         folder = Path(self.place)
         if folder.is_dir():
             remove_leftovers(folder / _STATE, "*")
-            for file in folder.glob("*.npz"):
+            # A write of mlfs 0.1 that was killed has left a file of such a name.
+            for file in (*folder.glob("*.npz"), *(file for file in folder.glob(f".{_STATE}.*") if file.is_file())):
                 file.unlink()
             with contextlib.suppress(OSError):  # somebody else's files are in it
                 folder.rmdir()

@@ -26,6 +26,6 @@ def test_false_discoveries(selector_of, fdr):
             selector_of(n_features_to_select="auto", fdr=fdr, random_state=seed).fit(X, rng.permutation(Y))
             found += 1
         except ValueError as error:
-            if "no feature goes with the labels more than by chance" not in str(error):
+            if "no feature is associated with the labels more than by chance" not in str(error):
                 raise
     assert binom.ppf(0.0005, N_DATA_SETS, fdr) <= found <= binom.ppf(0.9995, N_DATA_SETS, fdr)

@@ -537,7 +537,7 @@ def test_nothing_to_discover_is_an_error_and_leaves_no_run(run: Run, tiny_store:
     words = ("--n-promising-labels", "0", "-k", "auto", "-o", tmp_path / "run")  # the bound depends on no row's labels
     result = run("select", "label-entropy", tiny_store, *words)
     assert result.exit_code == 3
-    assert "no feature goes with the labels more than by chance" in result.stderr
+    assert "no feature is associated with the labels more than by chance" in result.stderr
     assert "cure: keep a given number of features (-k)" in result.stderr
     assert not (tmp_path / "run").exists()
 

@@ -140,7 +140,7 @@ def test_a_label_of_the_donor_goes_with_noise_without_clusters_only():
     assert shares[False] < 0.08
     shuffled = mlfs.BRCC(n_features_to_select="auto", random_state=0)
     assert shuffled.fit(X, Y).report_.k > 100
-    with pytest.raises(DataError, match="no feature goes with the labels more than by chance"):
+    with pytest.raises(DataError, match="no feature is associated with the labels more than by chance"):
         shuffled.fit(X, Y, clusters=donor)
 
 

@@ -132,7 +132,9 @@ def test_no_discovery_is_an_error_with_a_cure():
     X, Y = problem(planted=0)
     with pytest.raises(DataError) as error:
         ENM("auto", fdr=0.001).fit(X, Y)
-    assert "no feature goes with the labels more than by chance at a false discovery rate of 0.001" in str(error.value)
+    assert "no feature is associated with the labels more than by chance at a false discovery rate of 0.001" in str(
+        error.value
+    )
     assert "raise the rate (fdr)" in str(error.value)
 
 
