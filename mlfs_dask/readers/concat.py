@@ -198,7 +198,7 @@ def _without_identifiers(readers: Sequence[Reader]) -> Sequence[Reader]:
         if alone and (math.isinf(rows) or rows == len(texts)):
             found.add(feature)
         elif math.isinf(rows):
-            raise tables[0].too_many_texts(tables[0]._features[feature], ())
+            raise tables[0].too_many_texts(feature)
     return [table.without(found) for table in tables] if found else readers
 
 

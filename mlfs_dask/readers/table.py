@@ -251,11 +251,14 @@ class TableReader(Reader):
                         found.clear()
                         filled[column] = math.inf
                         continue
-                    raise self.too_many_texts(column, found)
+                    raise self._too_many_texts(column, found)
         return texts, filled
 
-    def too_many_texts(self, column: int, texts: Collection[str]) -> DataError:
-        """Return the error of a column with more texts than categories can be, of which `texts` are known."""
+    def too_many_texts(self, feature: int) -> DataError:
+        """Return the error of a feature with more texts than categories can be."""
+        return self._too_many_texts(self._features[feature], ())
+
+    def _too_many_texts(self, column: int, texts: Collection[str]) -> DataError:
         marked = 2 * sum(_WRITTEN.fullmatch(text) is not None for text in texts) > len(texts)
         return DataError(
             f"a categorical column may hold {MAX_CATEGORIES:,} different texts, and this one holds more",

@@ -49,7 +49,8 @@ def describe(
     Examples
     --------
     >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
-    >>> describe(X, X[:, :1], selections=[np.array([0, 1])])[1][0][0]
+    >>> _, [(R, C)] = describe(X, X[:, :1], selections=[np.array([0, 1])])
+    >>> R
     0.5
     """
     source = as_rows(X, Y)
